@@ -1,0 +1,47 @@
+# Every target does its own set-up in .venv. uv is used where it is installed.
+PYTHON ?= python3
+BIN := .venv/bin
+UV := $(shell command -v uv 2>/dev/null)
+
+.PHONY: help setup demo test check format lint types coverage docs clean
+
+help:  ## show what there is
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+setup: .venv/installed  ## make .venv and install mapl with what its tests need
+
+.venv/installed: pyproject.toml
+ifdef UV
+	test -x $(BIN)/python || uv venv --quiet --python $(PYTHON) .venv
+	uv pip install --quiet --python $(BIN)/python --editable '.[dev]'
+else
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+endif
+	touch $@
+
+demo: setup  ## show what mapl does, in under a minute
+	$(BIN)/python -m mapl.demo
+
+test: setup  ## run all tests
+	$(BIN)/python -m pytest
+
+check: setup format lint types coverage  ## all that CI runs
+
+format:
+	$(BIN)/ruff format --check .
+
+lint:
+	$(BIN)/ruff check .
+
+types:
+	$(BIN)/mypy
+
+coverage:
+	$(BIN)/python -m pytest --cov --cov-report=term --cov-fail-under=100
+
+docs: setup  ## draw the plots of the documentation anew
+	$(BIN)/python benchmarks/plot_thresholds.py
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .coverage

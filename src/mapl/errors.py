@@ -1,0 +1,82 @@
+"""Exceptions, and validators that build their message from the check.
+
+MaplError
+├── ParameterError (ValueError)     an argument breaks a stated constraint
+├── MechanismStateError             a running mechanism was copied, forked or pickled
+└── UnsupportedEventError           an event this version cannot account for
+
+A message reads: name, constraint, value; then the way out. Values of private
+arrays never appear in one.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from numbers import Integral, Rational, Real
+from typing import TypeGuard
+
+
+class MaplError(Exception):
+    """Base of every error that mapl raises on purpose."""
+
+
+class ParameterError(MaplError, ValueError):
+    """An argument breaks a constraint; nothing was released."""
+
+
+class MechanismStateError(MaplError):
+    """A running mechanism was about to exist twice; nothing was released."""
+
+
+class UnsupportedEventError(MaplError):
+    """An event that no analysis in this version covers."""
+
+
+def positive(**named: object) -> float:
+    """Return the one keyword's value as a finite float > 0."""
+    ((name, value),) = named.items()
+    if not _is_real(value) or not 0 < float(value) < math.inf:
+        raise ParameterError(f"{name} must be a finite number > 0, got {value!r}.")
+    return float(value)
+
+
+def probability(**named: object) -> float:
+    """Return the one keyword's value as a float strictly between 0 and 1."""
+    ((name, value),) = named.items()
+    if not _is_real(value) or not 0 < float(value) < 1:
+        raise ParameterError(f"{name} must be > 0 and < 1, got {value!r}.")
+    return float(value)
+
+
+def integer(*, at_least: int, **named: object) -> int:
+    """Return the one keyword's value as an int that is at least ``at_least``."""
+    ((name, value),) = named.items()
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, Integral)
+        or int(value) < at_least
+    ):
+        raise ParameterError(f"{name} must be an integer >= {at_least}, got {value!r}.")
+    return int(value)
+
+
+def rational(**named: object) -> Fraction:
+    """Return the one keyword's value as a Fraction; a float is refused.
+
+    A float is refused because it is rarely the number that was meant: noise is
+    exact for the rational it is given.
+    """
+    ((name, value),) = named.items()
+    if not isinstance(value, bool) and isinstance(value, Rational):
+        return Fraction(int(value.numerator), int(value.denominator))
+    way_out = ""
+    if _is_real(value) and math.isfinite(value):
+        way_out = f' Pass Fraction("{float(value)!r}").'
+    raise ParameterError(
+        f"{name} must be an int or a Fraction, got {value!r}.{way_out}"
+    )
+
+
+def _is_real(value: object) -> TypeGuard[float]:
+    return not isinstance(value, bool) and isinstance(value, Real)

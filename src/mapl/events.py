@@ -1,0 +1,177 @@
+"""What was released: frozen records that accounting turns into epsilon.
+
+An event holds public numbers only. Its JSON form names its kind and version; the
+meaning of a kind never changes once published, so an old certificate can be
+recomputed for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from typing import Any, ClassVar, Self
+
+from mapl.errors import ParameterError, UnsupportedEventError, integer, rational
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """A release, made ``count`` times with fresh noise each time.
+
+    ``seeded`` marks noise from a source that can be repeated: such a release
+    protects nobody, and its epsilon is infinite.
+    """
+
+    kind: ClassVar[str]
+
+    count: int = 1
+    seeded: bool = False
+
+    def __post_init__(self) -> None:
+        integer(count=self.count, at_least=1)
+        if not isinstance(self.seeded, bool):
+            raise ParameterError(f"seeded must be a bool, got {self.seeded!r}.")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a form that ``json.dumps`` takes; rationals become strings."""
+        named = {field.name: getattr(self, field.name) for field in fields(self)}
+        plain = {
+            name: str(value) if isinstance(value, Fraction) else value
+            for name, value in named.items()
+        }
+        return {"kind": self.kind, **plain}
+
+    @classmethod
+    def _from_fields(cls, named: Mapping[str, Any]) -> Self:
+        known = {field.name: field.type for field in fields(cls)}
+        if set(named) != set(known):
+            raise ParameterError(
+                f"Event {cls.kind!r} must have the fields {sorted(known)}, "
+                f"got {sorted(named)}."
+            )
+        converted: dict[str, Any] = {
+            name: _fraction(name, value) if known[name] == "Fraction" else value
+            for name, value in named.items()
+        }
+        return cls(**converted)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StableReleaseEvent(Event):
+    """One value released iff distance + discrete Laplace(noise_scale) > threshold.
+
+    Between neighbours the distance moves by at most 1, and it is 0 for both where
+    the values differ.
+    """
+
+    kind: ClassVar[str] = "stable_release/1"
+
+    noise_scale: Fraction
+    threshold: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _positive_rational(noise_scale=self.noise_scale)
+        integer(threshold=self.threshold, at_least=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseVectorEvent(Event):
+    """A stream of values, answered until ``cutoff`` of them were withheld.
+
+    A value is released iff distance + discrete Laplace(noise_scale) > threshold + a,
+    where a is discrete Laplace(threshold_noise_scale), drawn afresh after each
+    abstention if ``redrawn``, else once for the whole stream; a scale of 0 means no
+    threshold noise. Between neighbours the distance moves by at most
+    ``sensitivity``, and it is at most ``instability`` for both where the values
+    differ.
+    """
+
+    kind: ClassVar[str] = "sparse_vector/1"
+
+    noise_scale: Fraction
+    threshold: int
+    threshold_noise_scale: Fraction
+    redrawn: bool
+    cutoff: int
+    sensitivity: int = 1
+    instability: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _positive_rational(noise_scale=self.noise_scale)
+        integer(threshold=self.threshold, at_least=0)
+        if rational(threshold_noise_scale=self.threshold_noise_scale) < 0:
+            raise ParameterError(
+                f"threshold_noise_scale must be >= 0, got {self.threshold_noise_scale}."
+            )
+        if not isinstance(self.redrawn, bool):
+            raise ParameterError(f"redrawn must be a bool, got {self.redrawn!r}.")
+        if self.redrawn and self.threshold_noise_scale == 0:
+            raise ParameterError(
+                "redrawn must be False where threshold_noise_scale is 0, got True."
+            )
+        integer(cutoff=self.cutoff, at_least=1)
+        integer(sensitivity=self.sensitivity, at_least=1)
+        integer(instability=self.instability, at_least=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianEvent(Event):
+    """``steps`` integers, each published with fresh discrete Gaussian noise of scale
+    sigma, each of which neighbours may move by 1 (adaptively chosen).
+    """
+
+    kind: ClassVar[str] = "gaussian/1"
+
+    sigma: Fraction
+    steps: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _positive_rational(sigma=self.sigma)
+        integer(steps=self.steps, at_least=1)
+
+
+_KINDS: dict[str, type[Event]] = {
+    event.kind: event
+    for event in (StableReleaseEvent, SparseVectorEvent, GaussianEvent)
+}
+
+
+def from_json(form: Mapping[str, Any]) -> Event:
+    """Return the event whose `Event.to_json` is ``form``.
+
+    Examples
+    --------
+    >>> from fractions import Fraction
+    >>> from mapl.events import GaussianEvent, from_json
+    >>> event = GaussianEvent(sigma=Fraction(81, 2), steps=300)
+    >>> event.to_json()["sigma"]
+    '81/2'
+    >>> from_json(event.to_json()) == event
+    True
+    """
+    named = dict(form)
+    kind = named.pop("kind", None)
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise UnsupportedEventError(
+            f"Event {kind!r} is unknown to this version. Upgrade mapl."
+        )
+    return _KINDS[kind]._from_fields(named)
+
+
+def _fraction(name: str, value: object) -> Fraction:
+    try:
+        return Fraction(value) if isinstance(value, str) else rational(**{name: value})
+    except (ValueError, ZeroDivisionError):
+        raise ParameterError(
+            f"{name} must be a rational number such as '81/2', got {value!r}."
+        ) from None
+
+
+def _positive_rational(**named: object) -> None:
+    ((name, _),) = named.items()
+    if (value := rational(**named)) <= 0:
+        raise ParameterError(f"{name} must be > 0, got {value}.")

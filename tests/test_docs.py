@@ -1,0 +1,82 @@
+"""What the documents promise is there, and what is there is documented."""
+
+import inspect
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mapl
+from mapl import errors
+
+ROOT = Path(__file__).parent.parent
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+MODULES = ["noise", "events", "votes", "accounting", "mechanisms"]
+
+
+def public_objects() -> list[tuple[str, Any]]:
+    found = []
+    for module in (import_module(f"mapl.{name}") for name in MODULES):
+        for name, thing in vars(module).items():
+            ours = getattr(thing, "__module__", None) == module.__name__
+            if ours and not name.startswith("_") and callable(thing):
+                found.append((f"{module.__name__}.{name}", thing))
+                if inspect.isclass(thing):
+                    found += [
+                        (f"{module.__name__}.{name}.{key}", member)
+                        for key, member in vars(thing).items()
+                        if not key.startswith("_") and inspect.getdoc(member)
+                    ]
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_in_the_documents_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):
+        assert (page.parent / target).exists(), f"{page.name} -> {target}"
+
+
+@pytest.mark.parametrize(("name", "thing"), public_objects())
+def test_every_guarantee_has_a_proof_page(name: str, thing: Any) -> None:
+    text = inspect.getdoc(thing) or ""
+    assert text, f"{name} has no docstring"
+    proofs = re.findall(r"docs/proofs/\w+\.md", text)
+    if "Guarantee:" in text:
+        assert proofs, f"{name} has a guarantee and no proof"
+    for proof in proofs:
+        assert (ROOT / proof).exists(), f"{name} -> {proof}"
+
+
+def test_every_proof_page_has_its_parts_and_is_cited_in_the_code() -> None:
+    source = "".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    for page in (ROOT / "docs" / "proofs").glob("*.md"):
+        text = page.read_text()
+        for part in ("Code:", "## Guarantee", "Checked by"):
+            assert part in text, f"{page.name} lacks {part}"
+        assert f"docs/proofs/{page.name}" in source, f"{page.name} is cited nowhere"
+        for test in re.findall(r"`(tests/\w+\.py)`", text):
+            assert (ROOT / test).exists()
+
+
+def test_every_exception_is_in_the_tree_at_the_top_and_exported() -> None:
+    tree = errors.__doc__ or ""
+    for name, thing in vars(errors).items():
+        if inspect.isclass(thing) and issubclass(thing, errors.MaplError):
+            assert name in tree
+            assert name in mapl.__all__
+
+
+def test_the_readme_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    exec(compile(code, "README.md", "exec"), {})
+    assert "0.99" in capsys.readouterr().out
+
+
+def test_the_demo_runs_and_shows_both_calibrations(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    import_module("mapl.demo").main()
+    shown = capsys.readouterr().out
+    assert shown.count("published") == shown.count("tight") == 3

@@ -11,11 +11,11 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 
 from mapl import accounting
-from mapl.mechanisms import (
-    SparseVector,
-    _least_with_threshold_noise,
-    _least_without_threshold_noise,
+from mapl.calibration import (
+    least_with_threshold_noise,
+    least_without_threshold_noise,
 )
+from mapl.mechanisms import SparseVector
 
 CUTOFFS = [1, 2, 3, 5, 7, 10, 14, 20, 30, 50, 70, 100, 200, 300, 500, 700, 1000]
 TARGET = Path(__file__).parent.parent / "docs" / "img" / "thresholds.svg"
@@ -36,8 +36,8 @@ def main() -> None:
         )
         certified = accounting.epsilon([paper.event], delta=delta)
         published.append(paper.threshold / 2)
-        once.append(_least_with_threshold_noise(epsilon, delta, cutoff).threshold)
-        none.append(_least_without_threshold_noise(epsilon, delta, cutoff).threshold)
+        once.append(least_with_threshold_noise(epsilon, delta, cutoff).threshold)
+        none.append(least_without_threshold_noise(epsilon, delta, cutoff).threshold)
         print(
             f"{cutoff:6} {published[-1]:12.1f}   {certified:10.3f} "
             f"{once[-1]:12} {none[-1]:6} {min(once[-1], none[-1]):12}"

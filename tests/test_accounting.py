@@ -1,6 +1,7 @@
 import math
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,13 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapl import accounting
-from mapl.accounting import (
+from mapl.accounting import least_scale, round_up
+from mapl.curves import (
     charged_abstention_curve,
     charged_abstention_renyi,
     laplace_difference_tail,
-    least_scale,
     pure_composition_curve,
-    round_up,
 )
 from mapl.errors import ParameterError, UnsupportedEventError
 from mapl.events import (
@@ -98,6 +98,8 @@ def test_seeded_noise_protects_nobody(event: Event) -> None:
     events = [event, replace(event, seeded=True)]
     assert accounting.epsilon(events, delta=1e-4) == math.inf
     assert accounting.delta(events, epsilon=100.0) == 1.0
+    assert accounting.renyi(events, order=2) == math.inf
+    assert accounting.leak(events) == 1.0
 
 
 @each_event
@@ -124,6 +126,73 @@ def test_a_delta_below_the_leak_is_never_certified() -> None:
     leak = accounting.leak([STABLE])
     assert accounting.epsilon([STABLE], delta=leak / 2) == math.inf
     assert accounting.epsilon([STABLE], delta=0) == math.inf
+
+
+def test_a_leak_too_small_for_a_float_is_not_none() -> None:
+    far = replace(STABLE, threshold=10**6)
+    assert accounting.epsilon([far], delta=0) == math.inf
+    assert accounting.epsilon([replace(ONCE, threshold=10**6)], delta=0) == math.inf
+
+
+def test_many_mild_events_never_round_to_less_than_nothing() -> None:
+    """Their exact delta is 1.6e-16; Fourier transforms alone gave -3.9e-14."""
+    mild = StableReleaseEvent(noise_scale=Fraction(2828), threshold=2**40, count=10**4)
+    assert accounting.delta([mild], epsilon=0.2652) >= 1.6e-16
+    curve = pure_composition_curve(1 / 2828, 10**4)
+    for epsilon in (0.05, 0.1, 0.15):
+        exact = curve(np.array([epsilon]))[0]
+        assert exact <= accounting.delta([mild], epsilon=epsilon) <= exact * 1.01 + 1e-9
+
+
+def test_pure_composition_of_many_is_not_rounded_down() -> None:
+    """At epsilon 0 and a tiny loss it is n loss/2 times the central binomial term."""
+    from mpmath import binomial, mpf
+
+    n, loss = 10**5, 1e-7
+    exact = float(binomial(n, n // 2) / mpf(2) ** n) * n * loss / 2
+    found = pure_composition_curve(loss, n)(np.array([0.0]))[0]
+    assert exact * (1 - 1e-12) <= found <= exact * (1 + 1e-4)
+
+
+def test_what_is_no_number_certifies_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(event: Event) -> Any:
+        return lambda epsilons: np.full_like(epsilons, math.nan)
+
+    monkeypatch.setattr(accounting, "_curve", broken)
+    assert accounting.delta([STABLE], epsilon=1.0) == 1.0
+    assert accounting.delta([STABLE, GAUSSIAN], epsilon=1.0) == 1.0
+    assert accounting.epsilon([STABLE, GAUSSIAN], delta=1e-5) == math.inf
+
+
+@pytest.mark.parametrize("scale", [Fraction(1, 1000), Fraction(1, 20), Fraction(1, 3)])
+def test_next_to_no_noise_is_next_to_no_privacy(scale: Fraction) -> None:
+    """Alone and composed: nobody is told that this is private."""
+    event = replace(CHARGED, noise_scale=scale, cutoff=1, threshold=1)
+    assert accounting.epsilon([event], delta=1e-9) > 50
+    assert accounting.epsilon([event, event], delta=1e-9) > 50
+    assert accounting.delta([event, GAUSSIAN], epsilon=0.5) > 0.1
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint64, np.int64, np.float32])
+def test_numbers_of_every_kind_are_the_same_number(kind: Any) -> None:
+    for event in EVENTS:
+        plain = accounting.delta([event], epsilon=1.0)
+        assert accounting.delta([event], epsilon=kind(1)) == plain
+    exact = accounting.epsilon([GAUSSIAN], delta=float(np.float32(1e-5)))
+    assert accounting.epsilon([GAUSSIAN], delta=np.float32(1e-5)) == exact
+
+
+def test_enormous_epsilons_and_scales_are_looked_at() -> None:
+    calm = replace(CHARGED, noise_scale=Fraction(10**12), threshold=10**15)
+    assert accounting.delta([calm], epsilon=1e300) < 1e-9
+    assert accounting.delta([calm], epsilon=1e-3) < 1e-3
+
+
+def test_weak_losses_have_a_renyi_divergence_above_nothing() -> None:
+    """Randomised response with loss x has about order x^2/8 times 4: x^2 order/2."""
+    weak = replace(STABLE, noise_scale=Fraction(10**6))
+    for order in (1.0001, 1.01, 2.0):
+        assert accounting.renyi([weak], order=order) >= order * 1e-12 / 2
 
 
 def test_events_of_different_kinds_compose() -> None:

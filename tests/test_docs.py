@@ -13,7 +13,7 @@ from mapl import errors
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
-MODULES = ["noise", "events", "votes", "accounting", "mechanisms"]
+MODULES = sorted(path.stem for path in (ROOT / "src/mapl").glob("[a-z]*.py"))
 
 
 def public_objects() -> list[tuple[str, Any]]:

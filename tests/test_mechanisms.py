@@ -50,7 +50,7 @@ each_sparse = pytest.mark.parametrize("make", SPARSE)
 
 @each_mechanism
 def test_sure_values_are_released_and_shaky_ones_withheld(make: Any) -> None:
-    answer = make().release([7, 8, 9], [SURE, SHAKY, SURE])
+    answer = make().release(np.array([7, 8, 9]), [SURE, SHAKY, SURE])
     assert answer.labels.tolist() == [7, ABSTAIN, 9]
     assert answer.labels.dtype == np.int64
     assert answer.answered.tolist() == [True, False, True]
@@ -73,6 +73,17 @@ def test_any_value_can_be_released(make: Any) -> None:
 
 
 @each_mechanism
+@pytest.mark.parametrize("withheld", [1, 1.5, None, "x", [1, 2], np.datetime64("2020")])
+def test_a_withheld_value_does_not_show_in_the_type_of_the_others(
+    make: Any, withheld: Any
+) -> None:
+    labels = make().release([0, withheld], [SURE, SHAKY]).labels
+    assert labels.dtype == object
+    assert type(labels[0]) is int
+    assert labels.base is None
+
+
+@each_mechanism
 def test_an_empty_batch_is_no_query(make: Any) -> None:
     answer = make().release([], [])
     assert answer.n_asked == 0
@@ -83,7 +94,7 @@ def test_an_empty_batch_is_no_query(make: Any) -> None:
 @pytest.mark.parametrize(
     ("values", "distances", "message"),
     [
-        ([1, 2], [3], r"one entry a query, got shapes \(2,\) and \(1,\)"),
+        ([1, 2], [3], r"one entry a query, got 2 values and distances of shape \(1,\)"),
         ([1], 3, "one entry a query"),
         ([1], [2.5], r"distances must be integers, got float64. Round them down"),
         ([1], [-5], r"distances must be >= 0 and at most 2\*\*62"),
@@ -152,7 +163,7 @@ def test_sparse_vector_for_budget_is_certified_and_least(
 
 def test_search_passes_over_noise_that_is_too_little() -> None:
     """Started at half the least noise, it finds the same as from the least."""
-    from mapl.mechanisms import _least_on_grid
+    from mapl.calibration import _least_on_grid
 
     best = SparseVector.for_budget(epsilon=1, delta=1e-5, cutoff=30).event
 
@@ -182,8 +193,8 @@ def test_redrawn_thresholds_are_never_the_best() -> None:
 
 
 def least_redrawn_threshold(epsilon: float, delta: float, cutoff: int) -> int:
-    from mapl.accounting import pure_composition_curve
-    from mapl.mechanisms import _least_threshold
+    from mapl.calibration import least_threshold
+    from mapl.curves import pure_composition_curve
 
     best = 2**60
     for share in (0.5, 0.8, 0.95):  # of delta, for the pattern
@@ -203,7 +214,7 @@ def least_redrawn_threshold(epsilon: float, delta: float, cutoff: int) -> int:
                 threshold_noise_scale=Fraction(1 / ((1 - part) * low)),
                 cutoff=cutoff,
             )
-            best = min(best, _least_threshold(event, leak=(1 - share) * delta))
+            best = min(best, least_threshold(event, leak=(1 - share) * delta))
     return best
 
 
@@ -230,6 +241,14 @@ def test_published_mechanism_looks_at_the_margin_less_one() -> None:
     mechanism = SparseVector.published(epsilon=50, delta=0.01, cutoff=1, n_queries=1)
     assert mechanism.threshold < 50
     assert mechanism.answer(votes).labels.tolist() == [1]
+
+
+def test_the_margin_needs_an_instability_of_1() -> None:
+    published = SparseVector.published(epsilon=1, delta=1e-5, cutoff=1, n_queries=1)
+    careless = SparseVector.from_event(replace(published.event, instability=0))
+    votes = Votes.from_predictions([[1]], n_classes=2)
+    with pytest.raises(ParameterError, match="instability must be >= 1 for votes"):
+        careless.answer(votes)
 
 
 @pytest.mark.parametrize(
@@ -434,6 +453,7 @@ def test_check_neighbours_accepts_what_votes_give() -> None:
         (([1], [2]), ([1], [4]), "move by at most 1, query 0 moves by 2"),
         (([1, 1], [0, 1]), ([1, 2], [0, 1]), "0 for both where values differ, query 1"),
         (([1], [0]), ([1, 1], [0, 0]), "must hold the same queries"),
+        (([[1, 2], [3, 4]], [1, 1]), ([[1, 2], [3, 5]], [1, 1]), "query 1 is not"),
     ],
 )
 def test_check_neighbours_says_what_is_wrong(

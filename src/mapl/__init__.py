@@ -8,12 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mapl.errors import (
+        BudgetExceededError,
         MaplError,
         MechanismStateError,
         ParameterError,
+        PrivacyWarning,
         UnsupportedEventError,
     )
-    from mapl.mechanisms import Answer, SparseVector, StableRelease, check_neighbours
+    from mapl.estimator import PrivateClassifier
+    from mapl.mechanisms import (
+        Answer,
+        ChargedDissent,
+        NoisyMax,
+        SoftAnswer,
+        SparseVector,
+        StableRelease,
+        check_neighbours,
+    )
     from mapl.votes import ABSTAIN, NO_VOTE, Votes
 
 __version__ = "0.1.0.dev0"
@@ -22,9 +33,15 @@ __all__ = [
     "ABSTAIN",
     "NO_VOTE",
     "Answer",
+    "BudgetExceededError",
+    "ChargedDissent",
     "MaplError",
     "MechanismStateError",
+    "NoisyMax",
     "ParameterError",
+    "PrivacyWarning",
+    "PrivateClassifier",
+    "SoftAnswer",
     "SparseVector",
     "StableRelease",
     "UnsupportedEventError",
@@ -32,7 +49,7 @@ __all__ = [
     "check_neighbours",
 ]
 
-_MODULES = ("errors", "votes", "mechanisms")
+_MODULES = ("errors", "votes", "mechanisms", "estimator")
 
 
 def __getattr__(name: str) -> Any:

@@ -22,25 +22,35 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from fractions import Fraction
-from functools import lru_cache, singledispatch
+from functools import singledispatch
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from mapl.curves import (
+    INFLATE,
+    Curve,
+    Floats,
+    charged_abstention_curve,
+    charged_abstention_renyi,
+    gaussian_curve,
+    laplace_difference_tail,
+    laplace_tail,
+    pure_composition_curve,
+    pure_renyi,
+)
 from mapl.errors import ParameterError, UnsupportedEventError, positive
 from mapl.events import Event, GaussianEvent, SparseVectorEvent, StableReleaseEvent
 
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-Floats = npt.NDArray[np.float64]
-Curve = Callable[[Floats], Floats]
-"""Epsilons >= 0 to an upper bound on delta, for both orders of the neighbours."""
-
-_INFLATE = 1 + 1e-9  # relative: sums of up to 10^6 positive terms, each exact to 1e-11
 _ZERO = np.zeros(1)
-_PLD_SLACK = 1e-13  # absolute: rounding of the Fourier transforms in a composition
+_LARGEST = 2.0**20  # epsilon: nobody is protected by so large a one
+# Absolute, and for each of the events composed: Fourier transforms were seen to be off
+# by less than 1e-15 a count, up to 10^5 of them.
+_PLD_SLACK, _PLD_SLACK_EACH = 1e-13, 1e-14
 
 
 # The two directions, and Renyi divergence ----------------------------------------
@@ -70,9 +80,7 @@ def delta(events: Iterable[Event], *, epsilon: float) -> float:
     >>> round(accounting.delta([event], epsilon=1.0), 9)
     4.492e-06
     """
-    if epsilon != 0:
-        positive(epsilon=epsilon)
-    return _delta(events, epsilon)
+    return _delta(events, positive(epsilon=epsilon) if epsilon != 0 else 0.0)
 
 
 def epsilon(events: Iterable[Event], *, delta: float) -> float:
@@ -103,6 +111,7 @@ def epsilon(events: Iterable[Event], *, delta: float) -> float:
     """
     if not 0 <= delta < 1:
         raise ParameterError(f"delta must be >= 0 and < 1, got {delta!r}.")
+    delta = float(delta)
     parts = _gather(events)
     if parts is None:
         return math.inf
@@ -120,7 +129,10 @@ def leak(events: Iterable[Event]) -> float:
 
     Proof: docs/proofs/SparseVector.md, "Leaks"
     """
-    return _INFLATE * sum(event.count * _leak(event) for event in events)
+    parts = _gather(events)
+    if parts is None:
+        return 1.0
+    return INFLATE * sum(count * _leak(event) for event, count in parts.items())
 
 
 def renyi(events: Iterable[Event], *, order: float) -> float:
@@ -136,7 +148,11 @@ def renyi(events: Iterable[Event], *, order: float) -> float:
     """
     if order != order or order <= 1:
         raise ParameterError(f"order must be > 1, got {order!r}.")
-    return _INFLATE * sum(event.count * _renyi(event, order) for event in events)
+    parts = _gather(events)
+    if parts is None:
+        return math.inf
+    divergences = [count * _renyi(event, order) for event, count in parts.items()]
+    return INFLATE * sum(divergences)
 
 
 def least_scale(
@@ -165,6 +181,7 @@ def least_scale(
     ... )
     Fraction(597, 16)
     """
+    epsilon, delta = positive(epsilon=epsilon), float(delta)
 
     def certified(scale: float) -> bool:
         return _delta([make_event(round_up(scale))], epsilon) <= delta
@@ -184,7 +201,9 @@ def _delta(events: Iterable[Event], epsilon: float) -> float:
     parts = _gather(events)
     if parts is None:
         return 1.0
-    return min(1.0, _composed_curve(parts)(epsilon) + leak(parts.elements()))
+    # Beyond the largest epsilon that is looked at, delta is taken from there.
+    total = _composed_curve(parts)(min(epsilon, _LARGEST)) + leak(parts.elements())
+    return min(1.0, total)
 
 
 # Composition ----------------------------------------------------------------------
@@ -215,13 +234,20 @@ def _composed_curve(parts: Counter[Event]) -> Callable[[float], float]:
     if parts.total() == 1:
         (only,) = parts
         curve = _curve(only)
-        return lambda epsilon: float(curve(np.array([epsilon]))[0])
+        return lambda epsilon: _finite(float(curve(np.array([epsilon]))[0]))
     pld = _compose(parts)
+    slack = _PLD_SLACK + _PLD_SLACK_EACH * parts.total()
 
     def composed(epsilon: float) -> float:
-        return float(pld.get_delta_for_epsilon(epsilon)) * _INFLATE + _PLD_SLACK
+        found = _finite(float(pld.get_delta_for_epsilon(epsilon)))
+        return max(0.0, found) * INFLATE + slack
 
     return composed
+
+
+def _finite(delta: float) -> float:
+    """What is no number certifies nothing."""
+    return delta if math.isfinite(delta) else 1.0
 
 
 def _compose(parts: Counter[Event]) -> PrivacyLossDistribution:
@@ -233,7 +259,7 @@ def _compose(parts: Counter[Event]) -> PrivacyLossDistribution:
     # Where a curve has halved, and where there is nothing left of it to count.
     spread = min(_fallen_to(curve, curve(_ZERO)[0] / 2) for curve in curves.values())
     reaches = {event: _fallen_to(curve, 1e-15) for event, curve in curves.items()}
-    grid = max(spread / 1000, max(reaches.values()) / 2**18)
+    grid = max(min(spread / 1000, 1.0), max(reaches.values()) / 2**18)
     total = None
     for event, count in parts.items():
         steps, deltas = _tabulate(curves[event], grid, reaches[event])
@@ -246,7 +272,7 @@ def _compose(parts: Counter[Event]) -> PrivacyLossDistribution:
 def _fallen_to(curve: Curve, level: float) -> float:
     """Return, to within a factor 2, the epsilon from which on a curve is <= level."""
     epsilon = 2.0**-40
-    while curve(np.array([epsilon]))[0] > level and epsilon < 2.0**20:
+    while not curve(np.array([epsilon]))[0] <= level and epsilon < _LARGEST:
         epsilon *= 2
     return epsilon
 
@@ -261,7 +287,8 @@ def _tabulate(
     n = math.ceil(reach / grid)
     # A whole unit at infinity cannot be composed; what is cut is added back later.
     most = math.nextafter(1.0, 0.0)
-    right = np.minimum(curve(np.arange(n + 1, dtype=np.float64) * grid), most)
+    values = curve(np.arange(n + 1, dtype=np.float64) * grid)
+    right = np.minimum(np.where(np.isfinite(values), values, most), most)
     shrink = np.exp(-np.arange(n, 0, -1) * grid)
     left = 1 - shrink * (1 - right[:0:-1])
     deltas = np.minimum.accumulate(np.concatenate((left, right)))
@@ -271,12 +298,12 @@ def _tabulate(
 def _least_root(holds: Callable[[float], bool], *, precision: float) -> float:
     """Return, from above, the least x > 0 from which on ``holds`` is true.
 
-    ``precision`` is relative; ``inf`` stands for no x below 2^40.
+    ``precision`` is relative; ``inf`` stands for no x up to `_LARGEST`.
     """
     high = 1.0
     while not holds(high):
         high *= 2
-        if high > 2**40:
+        if high > _LARGEST:
             return math.inf
     low = high / 2
     while holds(low) and low > 2**-60:
@@ -321,7 +348,7 @@ def _(event: StableReleaseEvent) -> float:
 
 @_renyi.register
 def _(event: StableReleaseEvent, order: float) -> float:
-    return _pure_renyi(_up(1 / event.noise_scale), order)
+    return pure_renyi(_up(1 / event.noise_scale), order)
 
 
 @_curve.register
@@ -344,7 +371,7 @@ def _(event: SparseVectorEvent, order: float) -> float:
     if event.threshold_noise_scale == 0:
         return event.cutoff * charged_abstention_renyi(_charged_loss(event), order)
     loss, segments = _pure_parts(event)
-    return segments * _pure_renyi(loss, order)
+    return segments * pure_renyi(loss, order)
 
 
 @_curve.register
@@ -380,225 +407,3 @@ def _up(value: Fraction) -> float:
     """Return the least float >= value."""
     nearest = float(value)
     return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
-
-
-# Curves ---------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=64)
-def pure_composition_curve(loss: float, n: int) -> Curve:
-    r"""Return the privacy curve of n adaptively composed ``loss``-DP mechanisms.
-
-    Kairouz, Oh, Viswanath (2015), Theorem 3.3: n randomised responses,
-
-    .. math:: \delta(\epsilon) = \sum_i \binom{n}{i} \frac{
-        (e^{(n-i) loss} - e^{\epsilon + i loss})_+}{(1 + e^{loss})^n}.
-
-    Guarantee: no n-fold adaptive composition of loss-DP mechanisms has a larger
-    divergence.
-    Proof: docs/proofs/accounting.md
-    """
-    from scipy.special import gammaln
-
-    down = np.arange(n // 2 + 1)  # i: how many of n responses point the other way
-    log_choose = gammaln(n + 1) - gammaln(down + 1) - gammaln(n - down + 1)
-    log_true, log_false = -np.logaddexp(0, -loss), -np.logaddexp(0, loss)
-    p = np.cumsum(np.exp(log_choose + (n - down) * log_true + down * log_false))
-    log_q = log_choose + (n - down) * log_false + down * log_true
-    losses = (n - 2 * down) * loss
-
-    def curve(epsilons: Floats) -> Floats:
-        counted = np.searchsorted(-losses, -epsilons, side="left")
-        head = np.append(0.0, p)[counted]
-        # Against overflow, e^epsilon goes into each sum of q as a shift of its log.
-        log_sum_q = np.append(-np.inf, np.logaddexp.accumulate(log_q))[counted]
-        rest = np.maximum(0.0, head - np.exp(epsilons + log_sum_q))
-        return np.asarray(rest + head * 1e-14, dtype=np.float64)
-
-    return lambda epsilons: _INFLATE * curve(epsilons)
-
-
-@lru_cache(maxsize=64)
-def charged_abstention_curve(loss: float, cutoff: int) -> Curve:
-    r"""Return the exact privacy curve of a sparse vector without threshold noise.
-
-    Let a walk go up with probability :math:`p = 1/(1 + e^{-loss})` and down else,
-    and :math:`\Psi(n)` be the probability that it climbs to n with fewer than
-    ``cutoff`` steps down. With :math:`K = \lfloor\epsilon/loss\rfloor` and
-    :math:`S(n) = \Psi(n) + e^{-loss} S(n + 2)`,
-
-    .. math:: \delta(\epsilon) = (1 - e^{\epsilon - (K+1) loss}) S(K + 1)
-        + (e^{\epsilon - K loss} - 1) e^{-loss} S(K + 2).
-
-    Guarantee: reached by the worst adaptive queries, exceeded by none.
-    Proof: docs/proofs/SparseVector.md, "No threshold noise"
-    """
-
-    def curve(epsilons: Floats) -> Floats:
-        level = np.floor(epsilons / loss).astype(np.int64)
-        first = int(level.min()) + 1
-        climbs = _discounted_climbs(loss, cutoff, first, int(level.max()) + 2)
-        here, after = climbs[level + 1 - first], climbs[level + 2 - first]
-        below = -np.expm1(np.minimum(epsilons - (level + 1) * loss, 0.0))
-        above = np.expm1(np.maximum(epsilons - level * loss, 0.0))
-        return _INFLATE * (below * here + above * math.exp(-loss) * after)
-
-    return curve
-
-
-@lru_cache(maxsize=256)
-def _discounted_climbs(loss: float, cutoff: int, first: int, last: int) -> Floats:
-    """Return S(first), ..., S(last), each from above."""
-    climbs: list[float] = []
-    start, wanted = first, last - first + 1
-    shrink, rest = math.exp(-loss), -math.expm1(-loss)
-    while True:
-        climbs.extend(_climbs(loss, cutoff, start, start + 64).tolist())
-        start += 64
-        # Climbs fall with n, so the terms of S left out add up to at most this.
-        left_out = math.exp(-loss * (start - last) / 2) * climbs[-1] / rest
-        if start > last and left_out <= 1e-10 * climbs[wanted - 1]:
-            break
-    sums = np.array([*climbs, climbs[-1] / rest, climbs[-1] / rest])
-    for n in reversed(range(len(climbs))):
-        sums[n] += shrink * sums[n + 2]
-    return sums[:wanted]
-
-
-def _climbs(loss: float, cutoff: int, start: int, stop: int) -> Floats:
-    r"""Return :math:`\Psi(n) = \sum_{j < cutoff} \frac{n}{n + 2j}
-    \binom{n + 2j}{j} p^{n + j} (1 - p)^j` for start <= n < stop (ballot theorem).
-    """
-    from scipy.special import gammaln
-
-    n = np.arange(start, stop)[:, None]
-    j = np.arange(cutoff)
-    log_factorial = gammaln(np.arange(1, stop + 2 * cutoff + 1))
-    log_paths = log_factorial[n + 2 * j] - log_factorial[j] - log_factorial[n + j]
-    log_up, log_down = -math.log1p(math.exp(-loss)), -np.logaddexp(0, loss)
-    logs = np.log(n / (n + 2 * j)) + log_paths + (n + j) * log_up + j * log_down
-    return np.asarray(np.exp(logs).sum(axis=1), dtype=np.float64)
-
-
-@lru_cache(maxsize=64)
-def gaussian_curve(sigma: float, steps: int) -> Curve:
-    r"""Return the privacy curve of unit steps under discrete Gaussian noise.
-
-    The loss of x is :math:`(1 - 2x)/(2\sigma^2)`, so that of n steps is a function of
-    their sum S alone:
-
-    .. math:: \delta(\epsilon) = P(S < s) - e^\epsilon P(S < s - n),\quad
-        s = n/2 - \sigma^2 \epsilon.
-
-    Guarantee: exact up to rounding, which is upwards.
-    Proof: docs/proofs/accounting.md
-    """
-    if sigma < 3 and steps > 10_000:
-        return np.ones_like  # epsilon would be in the hundreds: certify nothing
-    log_cdf = _log_cdf_of_sum(sigma, steps)
-
-    def curve(epsilons: Floats) -> Floats:
-        last = np.ceil(steps / 2 - sigma**2 * epsilons) - 1
-        first_mass = np.exp(log_cdf(last)) * _INFLATE
-        second_mass = np.exp(log_cdf(last - steps) + epsilons) / _INFLATE
-        rest = np.maximum(first_mass - second_mass, 0.0)
-        return np.asarray(rest + 1e-16, dtype=np.float64)
-
-    return curve
-
-
-def _log_cdf_of_sum(sigma: float, steps: int) -> Curve:
-    """Return s -> ln P(S <= s) for the sum S of discrete Gaussians, s an integer.
-
-    From sigma = 3 on, S is discrete Gaussian of scale sigma sqrt(steps) to within a
-    relative 1e-25, by Poisson's summation formula; a wide one has the tails of the
-    normal law at s + 1/2 to within a relative 1e-9. Beyond 14 scales there is less
-    than 1e-42.
-    """
-    from scipy.special import log_ndtr
-
-    scale = sigma * math.sqrt(steps)
-    if sigma >= 3 and scale > 1e5:
-        return lambda s: np.asarray(log_ndtr((s + 0.5) / scale), dtype=np.float64)
-    reach = math.ceil(14 * max(scale, 3))
-    x = np.arange(-reach, reach + 1)
-    if sigma >= 3:
-        mass = np.exp(-(x**2) / (2 * scale**2))
-    else:
-        mass = _power(np.exp(-(x**2) / (2 * sigma**2)), steps)
-    with np.errstate(divide="ignore"):
-        logs = np.log(np.append(0.0, np.cumsum(mass) / mass.sum()))
-    return lambda s: logs[np.clip(s + reach + 1, 0, 2 * reach + 1).astype(np.int64)]
-
-
-def _power(mass: Floats, n: int) -> Floats:
-    """Return the n-fold convolution of a law on -reach..reach, cut to the same."""
-    law: Floats = mass / mass.sum()
-    if n == 1:
-        return law
-    half = _power(law, n // 2)
-    even = np.convolve(half, half, mode="same")
-    return np.convolve(even, law, mode="same") if n % 2 else even
-
-
-def charged_abstention_renyi(loss: float, order: float) -> float:
-    r"""Bound the Renyi divergence that one abstention costs, without threshold noise.
-
-    :math:`\frac{1}{r - 1} \ln \max\left(\frac{p^r q^{1-r}}{1 - q^r p^{1-r}},
-    \frac{q^r p^{1-r}}{1 - p^r q^{1-r}}\right)` with :math:`p = 1/(1 + e^{-loss})`,
-    q = 1 - p, for orders :math:`r < \ln(1 + e^{loss}) / loss`; infinite beyond.
-    """
-    log_p, log_q = -math.log1p(math.exp(-loss)), -float(np.logaddexp(0, loss))
-    up = order * log_p + (1 - order) * log_q
-    down = order * log_q + (1 - order) * log_p
-    if up >= 0:
-        return math.inf
-    worst = max(up - math.log(-math.expm1(down)), down - math.log(-math.expm1(up)), 0.0)
-    return worst / (order - 1)
-
-
-def _pure_renyi(loss: float, order: float) -> float:
-    """Renyi divergence of randomised response, the worst loss-DP mechanism."""
-    log_p, log_q = -math.log1p(math.exp(-loss)), -np.logaddexp(0, loss)
-    up = order * log_p + (1 - order) * log_q
-    down = order * log_q + (1 - order) * log_p
-    return max(0.0, float(np.logaddexp(up, down)) / (order - 1))
-
-
-# Tails ----------------------------------------------------------------------------
-
-
-def laplace_tail(reach: float, scale: float) -> float:
-    """Return P(X > reach) for discrete Laplace noise X; ``reach`` an integer."""
-    if reach < 0:
-        return 1 - laplace_tail(-reach - 1, scale)
-    return math.exp(-(reach + 1) / scale - math.log1p(math.exp(-1 / scale)))
-
-
-def laplace_difference_tail(
-    reach: float, scale: float, threshold_scale: float
-) -> float:
-    r"""Return P(X - A > reach) for discrete Laplace X and A; a scale of 0: A = 0.
-
-    With :math:`\alpha = e^{-1/threshold\_scale}` and :math:`\beta = e^{-1/scale}`, the
-    sum of P(A = a) P(X > reach + a) over a >= 0, over 0 > a >= -reach, and over the
-    rest; all three are geometric series.
-    """
-    if threshold_scale == 0:
-        return laplace_tail(reach, scale)
-    if reach < 0:
-        return 1 - laplace_difference_tail(-reach - 1, scale, threshold_scale)
-    alpha, beta = math.exp(-1 / threshold_scale), math.exp(-1 / scale)
-    weight = math.tanh(1 / threshold_scale / 2)  # P(A = 0)
-    alpha_rest = -math.expm1(-1 / threshold_scale)  # 1 - alpha
-    both_rest = -math.expm1(-1 / threshold_scale - 1 / scale)  # 1 - alpha beta
-    above = math.exp(-(reach + 1) / scale) / both_rest
-    gap = abs(1 / threshold_scale - 1 / scale)
-    terms = math.expm1(-gap * reach) / math.expm1(-gap) if gap else reach
-    if threshold_scale <= scale:
-        between = alpha * math.exp(-reach / scale) * terms
-    else:
-        between = beta * math.exp(-reach / threshold_scale) * terms
-    below = alpha / alpha_rest - alpha * beta / ((1 + beta) * both_rest)
-    rest = math.exp(-reach / threshold_scale) * below
-    return weight * ((above + between) / (1 + beta) + rest)

@@ -2,8 +2,11 @@
 
 MaplError
 ├── ParameterError (ValueError)     an argument breaks a stated constraint
+├── BudgetExceededError             more was asked for than is left
 ├── MechanismStateError             a running mechanism was copied, forked or pickled
 └── UnsupportedEventError           an event this version cannot account for
+
+PrivacyWarning (UserWarning)        what was done is not covered by the guarantee
 
 A message reads: name, constraint, value; then the way out. Values of private
 arrays never appear in one.
@@ -25,12 +28,20 @@ class ParameterError(MaplError, ValueError):
     """An argument breaks a constraint; nothing was released."""
 
 
+class BudgetExceededError(MaplError):
+    """More was asked for than is left; nothing was released."""
+
+
 class MechanismStateError(MaplError):
     """A running mechanism was about to exist twice; nothing was released."""
 
 
 class UnsupportedEventError(MaplError):
     """An event that no analysis in this version covers."""
+
+
+class PrivacyWarning(UserWarning):
+    """Something that the guarantee does not cover was done on request."""
 
 
 def positive(**named: object) -> float:

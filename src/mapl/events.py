@@ -14,6 +14,8 @@ from typing import Any, ClassVar, Self
 
 from mapl.errors import ParameterError, UnsupportedEventError, integer, rational
 
+SMALLEST_SCALE, LARGEST_SCALE = Fraction(1, 10**6), 10**12  # those of mapl.noise
+
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
@@ -29,7 +31,7 @@ class Event:
     seeded: bool = False
 
     def __post_init__(self) -> None:
-        integer(count=self.count, at_least=1)
+        _set(self, count=integer(count=self.count, at_least=1))
         if not isinstance(self.seeded, bool):
             raise ParameterError(f"seeded must be a bool, got {self.seeded!r}.")
 
@@ -72,8 +74,11 @@ class StableReleaseEvent(Event):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _positive_rational(noise_scale=self.noise_scale)
-        integer(threshold=self.threshold, at_least=0)
+        _set(
+            self,
+            noise_scale=_scale(noise_scale=self.noise_scale),
+            threshold=integer(threshold=self.threshold, at_least=0),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,21 +105,27 @@ class SparseVectorEvent(Event):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _positive_rational(noise_scale=self.noise_scale)
-        integer(threshold=self.threshold, at_least=0)
-        if rational(threshold_noise_scale=self.threshold_noise_scale) < 0:
-            raise ParameterError(
-                f"threshold_noise_scale must be >= 0, got {self.threshold_noise_scale}."
-            )
+        _set(
+            self,
+            noise_scale=_scale(noise_scale=self.noise_scale),
+            threshold=integer(threshold=self.threshold, at_least=0),
+        )
+        hidden = rational(threshold_noise_scale=self.threshold_noise_scale)
+        if hidden:
+            hidden = _scale(threshold_noise_scale=hidden)
         if not isinstance(self.redrawn, bool):
             raise ParameterError(f"redrawn must be a bool, got {self.redrawn!r}.")
         if self.redrawn and self.threshold_noise_scale == 0:
             raise ParameterError(
                 "redrawn must be False where threshold_noise_scale is 0, got True."
             )
-        integer(cutoff=self.cutoff, at_least=1)
-        integer(sensitivity=self.sensitivity, at_least=1)
-        integer(instability=self.instability, at_least=0)
+        _set(
+            self,
+            threshold_noise_scale=hidden,
+            cutoff=integer(cutoff=self.cutoff, at_least=1),
+            sensitivity=integer(sensitivity=self.sensitivity, at_least=1),
+            instability=integer(instability=self.instability, at_least=0),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,8 +141,11 @@ class GaussianEvent(Event):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _positive_rational(sigma=self.sigma)
-        integer(steps=self.steps, at_least=1)
+        _set(
+            self,
+            sigma=_scale(sigma=self.sigma),
+            steps=integer(steps=self.steps, at_least=1),
+        )
 
 
 _KINDS: dict[str, type[Event]] = {
@@ -171,7 +185,14 @@ def _fraction(name: str, value: object) -> Fraction:
         ) from None
 
 
-def _positive_rational(**named: object) -> None:
+def _set(event: Event, **named: object) -> None:
+    """Store a checked value: a plain int or Fraction, whatever was given."""
+    for name, value in named.items():
+        object.__setattr__(event, name, value)
+
+
+def _scale(**named: object) -> Fraction:
     ((name, _),) = named.items()
-    if (value := rational(**named)) <= 0:
-        raise ParameterError(f"{name} must be > 0, got {value}.")
+    if not SMALLEST_SCALE <= (value := rational(**named)) <= LARGEST_SCALE:
+        raise ParameterError(f"{name} must be >= 1/10**6 and <= 10**12, got {value}.")
+    return value

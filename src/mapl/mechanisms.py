@@ -17,16 +17,20 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache
 from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from mapl import accounting
+from mapl.calibration import (
+    least_threshold,
+    least_with_threshold_noise,
+    least_without_threshold_noise,
+)
+from mapl.dissent import ChargedDissent, NoisyMax, SoftAnswer
 from mapl.errors import (
     MechanismStateError,
     ParameterError,
@@ -38,6 +42,17 @@ from mapl.errors import (
 from mapl.events import SparseVectorEvent, StableReleaseEvent
 from mapl.noise import SYSTEM, Source, discrete_laplace
 from mapl.votes import ABSTAIN, Votes
+
+__all__ = [
+    "ABSTAIN",
+    "Answer",
+    "ChargedDissent",
+    "NoisyMax",
+    "SoftAnswer",
+    "SparseVector",
+    "StableRelease",
+    "check_neighbours",
+]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -126,7 +141,7 @@ class StableRelease:
         template = StableReleaseEvent(noise_scale=scale, threshold=0)
         return cls(
             noise_scale=scale,
-            threshold=_least_threshold(template, leak=delta),
+            threshold=least_threshold(template, leak=delta),
             source=source,
         )
 
@@ -149,7 +164,8 @@ class StableRelease:
         Parameters
         ----------
         values : array-like, shape (n_queries,)
-            The function's value on the private data.
+            The function's value on the private data. The type of an array must be
+            public: it leaves with the answers.
         distances : array-like of int >= 0, shape (n_queries,)
             How many units of the data may change before the value does. What this
             mechanism requires of them cannot be seen from one data set; try yours
@@ -273,16 +289,16 @@ class SparseVector:
             After how many abstentions it halts.
         restartable : bool
             Without threshold noise there is no hidden state, so a restart is free;
-            else it halts the mechanism. Up to a cutoff of about 12 threshold noise
+            else it halts the mechanism. Up to a cutoff of about 13 threshold noise
             allows the lower threshold; True rules it out.
         source : Source
             System randomness unless a test says otherwise.
         """
         epsilon, delta = positive(epsilon=epsilon), probability(delta=delta)
         cutoff = integer(cutoff=cutoff, at_least=1)
-        candidates = [_least_without_threshold_noise(epsilon, delta, cutoff)]
+        candidates = [least_without_threshold_noise(epsilon, delta, cutoff)]
         if not restartable:
-            candidates.append(_least_with_threshold_noise(epsilon, delta, cutoff))
+            candidates.append(least_with_threshold_noise(epsilon, delta, cutoff))
         best = min(candidates, key=lambda event: (event.threshold, event.noise_scale))
         return cls.from_event(best, source=source)
 
@@ -352,6 +368,11 @@ class SparseVector:
         """Release the winners of a batch of queries, as if they came one by one."""
         if self.event.sensitivity == 1:
             return self.release(votes.winner, votes.distance)
+        if self.event.instability == 0:
+            raise ParameterError(
+                "instability must be >= 1 for votes at sensitivity 2, got 0: winners "
+                "may differ where the margin less one is 1."
+            )
         return self.release(votes.winner, votes.margin_distance)
 
     def release(self, values: npt.ArrayLike, distances: npt.ArrayLike) -> Answer:
@@ -360,14 +381,14 @@ class SparseVector:
         Parameters
         ----------
         values : array-like, shape (n_queries,)
-            The functions' values on the private data.
+            The functions' values on the private data, as for `StableRelease`.
         distances : array-like of int >= 0, shape (n_queries,)
             As for `StableRelease.release`. Which functions come next may depend on
             what was released so far, and on nothing else that is private.
         """
         values, distances = _checked(values, distances)
+        self._refuse_second_process()
         with self._lock:
-            self._refuse_second_process()
             answered, n_asked = self._run(distances)
         return _answer(values, answered, n_asked=n_asked)
 
@@ -487,7 +508,8 @@ def check_neighbours(
         raise ParameterError(
             f"distances must move by at most 1, query {query} moves by {moves[query]}."
         )
-    differs = np.asarray(values != other_values)
+    pairs = zip(values, other_values, strict=True)
+    differs = np.array([not np.array_equal(one, two) for one, two in pairs], dtype=bool)
     unstable = differs & ((distances > 0) | (other_distances > 0))
     if unstable.any():
         raise ParameterError(
@@ -503,11 +525,11 @@ def _checked(
     values: npt.ArrayLike, distances: npt.ArrayLike
 ) -> tuple[npt.NDArray[Any], Ints]:
     """Return values and int64 distances of one length; never shows their contents."""
-    value_array, distance_array = np.asarray(values), np.asarray(distances)
+    value_array, distance_array = _one_by_one(values), np.asarray(distances)
     if distance_array.ndim != 1 or value_array.shape[:1] != distance_array.shape:
         raise ParameterError(
-            "values and distances must have one entry a query, got shapes "
-            f"{value_array.shape} and {distance_array.shape}."
+            "values and distances must have one entry a query, got "
+            f"{len(value_array)} values and distances of shape {distance_array.shape}."
         )
     if distance_array.size == 0:
         distance_array = distance_array.astype(np.int64)
@@ -521,16 +543,30 @@ def _checked(
     return value_array, distance_array.astype(np.int64, copy=False)
 
 
+def _one_by_one(values: Any) -> npt.NDArray[Any]:
+    """Return integers as they are, and anything else as objects, each for itself.
+
+    An array made of a list has a type that depends on all of its values: the type of
+    what is released would tell of what is withheld.
+    """
+    if (
+        isinstance(values, np.ndarray)
+        and values.ndim == 1
+        and values.dtype.kind in "iu"
+    ):
+        return values
+    out = np.empty(len(values), dtype=object)
+    for i, value in enumerate(values):
+        out[i] = value
+    return out
+
+
 def _answer(values: npt.NDArray[Any], answered: Bools, *, n_asked: int) -> Answer:
-    """Keep what may leave; values that are no integers share an object array."""
-    kept = values if values.dtype.kind in "iu" else values.astype(object)
-    labels = np.full_like(kept, ABSTAIN, dtype=_label_type(kept))
-    labels[answered] = kept[answered]
+    """Keep what may leave, and nothing that leads to the rest."""
+    integers = values.dtype.kind in "iu"
+    labels = np.full(len(values), ABSTAIN, dtype=np.int64 if integers else object)
+    labels[answered] = values[answered]
     return Answer(labels=labels, answered=answered, n_asked=n_asked)
-
-
-def _label_type(values: npt.NDArray[Any]) -> npt.DTypeLike:
-    return np.int64 if values.dtype.kind in "iu" else object
 
 
 def _first_at_most(noisy: Ints, threshold: int, start: int, *, most: int) -> Ints:
@@ -544,109 +580,3 @@ def _first_at_most(noisy: Ints, threshold: int, start: int, *, most: int) -> Int
         start += width
         width *= 2
     return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
-
-
-# Calibration ----------------------------------------------------------------------
-
-
-def _least_threshold(
-    template: StableReleaseEvent | SparseVectorEvent, *, leak: float
-) -> int:
-    """Return the least integer threshold whose leak is at most ``leak``."""
-    low, high = -1, 1
-    while accounting.leak([replace(template, threshold=high)]) > leak:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        enough = accounting.leak([replace(template, threshold=middle)]) <= leak
-        low, high = (low, middle) if enough else (middle, high)
-    return high
-
-
-def _least_without_threshold_noise(
-    epsilon: float, delta: float, cutoff: int
-) -> SparseVectorEvent:
-    """Find the least threshold, then noise, where abstentions are charged one by one.
-
-    More noise costs less for the pattern and needs a higher threshold against leaks:
-    the threshold has one minimum, a little above the least noise that is enough for
-    the pattern alone.
-    """
-
-    def make(scale: Fraction) -> SparseVectorEvent:
-        return SparseVectorEvent(
-            noise_scale=scale,
-            threshold=2**60,  # no leak: the pattern alone
-            threshold_noise_scale=Fraction(0),
-            redrawn=False,
-            cutoff=cutoff,
-        )
-
-    least = accounting.least_scale(make, epsilon=epsilon, delta=delta)
-    return _least_on_grid(make, least, epsilon, delta)
-
-
-def _least_with_threshold_noise(
-    epsilon: float, delta: float, cutoff: int
-) -> SparseVectorEvent:
-    """Find the least threshold, then noise, where threshold noise is drawn once.
-
-    The pattern is pure: 1/threshold_noise_scale + 2 cutoff/noise_scale = epsilon.
-    """
-    budget = Fraction(epsilon)
-
-    def make(scale: Fraction) -> SparseVectorEvent:
-        rest = budget - 2 * cutoff / scale
-        return SparseVectorEvent(
-            noise_scale=scale,
-            threshold=2**60,
-            threshold_noise_scale=accounting.round_up(1 / rest),
-            redrawn=False,
-            cutoff=cutoff,
-        )
-
-    least = accounting.round_up(Fraction("1.005") * 2 * cutoff / budget)
-    return _least_on_grid(make, least, epsilon, delta)
-
-
-def _least_on_grid(
-    make: Callable[[Fraction], SparseVectorEvent],
-    low: Fraction,
-    epsilon: float,
-    delta: float,
-) -> SparseVectorEvent:
-    """Search noise scales from ``low`` to twice that for the least threshold.
-
-    In steps of about a thousandth. With more noise the threshold first falls, then
-    rises: Fibonacci search finds its least value, bisection the least noise for it.
-    """
-    step = Fraction(2) ** math.floor(math.log2(low / 1024))
-
-    @cache
-    def event(index: int) -> SparseVectorEvent:
-        candidate = make(low + index * step)
-        spare = delta - accounting.delta([candidate], epsilon=epsilon)
-        if spare <= 0:
-            return candidate  # not feasible: keeps its enormous threshold
-        return replace(candidate, threshold=_least_threshold(candidate, leak=spare))
-
-    @cache
-    def cost(index: int) -> tuple[int, float]:
-        # Of two equal thresholds, the one nearer to the next lower one comes first.
-        found = event(index)
-        return found.threshold, accounting.delta([found], epsilon=epsilon)
-
-    left, width, inner = 0, 1597, 987  # neighbouring Fibonacci numbers
-    while width > 2:
-        width, inner = inner, width - inner
-        if cost(left + inner) > cost(left + width):
-            left += inner
-    best = min(range(left, left + width + 1), key=cost)
-    enough, short = best, -1
-    while enough - short > 1:
-        middle = (enough + short) // 2
-        if event(middle).threshold <= event(best).threshold:
-            enough = middle
-        else:
-            short = middle
-    return event(enough)

@@ -1,0 +1,434 @@
+"""PrivateClassifier: any classifier in, a private one out."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils import _safe_indexing, assert_all_finite, get_tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import (
+    _num_samples,
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
+
+from mapl.errors import ParameterError, PrivacyWarning, integer, positive, probability
+from mapl.labeler import Budget, Labeler
+from mapl.mechanisms import ABSTAIN, ChargedDissent, NoisyMax, SparseVector
+from mapl.partition import chunk_rows
+from mapl.student import ask_in_rounds, fit_hard, fit_soft, public_features
+from mapl.teachers import ask, train
+
+Ints = npt.NDArray[np.int64]
+
+_MECHANISMS = ("auto", "dissent", "noisy-max", "sparse-vector")
+
+
+def _student_has(name: str) -> Any:
+    def check(self: PrivateClassifier) -> bool:
+        if hasattr(self, "student_"):
+            getattr(self.student_, name)
+            return True
+        return hasattr(self._student(), name)
+
+    return check
+
+
+class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
+    """Learn a classifier from private records that may be published.
+
+    The records are split into ``n_teachers`` chunks, a clone of ``estimator`` is
+    trained on each, and the teachers' votes on public points are released with noise.
+    A student learns from these alone: what `fit` leaves behind, and all that is
+    computed from it, is (epsilon, delta)-differentially private.
+
+    Parameters
+    ----------
+    estimator : classifier, default=LogisticRegression(C=10, max_iter=200)
+        Any scikit-learn classifier: a pipeline, a grid search, a boosting library.
+        What happens inside a teacher costs no privacy.
+    epsilon, delta : float
+        What the fit may cost.
+    n_teachers : int
+        How many chunks. Few suit a large epsilon, many a small one.
+    n_records : int or None
+        A public figure for the number of records, where you have one.
+    mechanism : {"auto", "dissent", "noisy-max", "sparse-vector"}
+        How votes are released. "auto" is "dissent".
+    student : classifier or None
+        What is published; a clone of ``estimator`` if None.
+    privacy : {"records", "labels"}
+        Whether records are private, or only their labels. With "labels", all features
+        are public: half of the records serve as public points unless you give some.
+    classes : array-like or None
+        All labels there are. If None they are read from y, with a warning: the list of
+        classes is then not protected.
+    on_abstain : {"drop", "random"}
+        What the student does with points that got no answer.
+    ledger, dataset : str or None
+        Where the budget of which data set is kept. Not available yet.
+    n_jobs : int or None
+        Workers, as in joblib.
+    random_state : int or None
+        Seeds teachers, partition and student. Noise takes no seed.
+
+    Attributes
+    ----------
+    student_ : classifier
+        The published model.
+    classes_ : ndarray
+        The classes.
+    events_ : list of Event
+        What was released; ``mapl.accounting`` turns it into epsilon.
+    public_labels_ : ndarray of int, shape (n_public,)
+        The class index published for each public point, ``ABSTAIN`` for none.
+    soft_labels_ : ndarray of shape (n_public, n_classes)
+        The published shares of the vote, with mechanism "dissent".
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_classification
+    >>> from mapl import PrivateClassifier
+    >>> X, y = make_classification(6000, random_state=0)
+    >>> model = PrivateClassifier(epsilon=2, n_teachers=100, classes=[0, 1])
+    >>> model.fit(X[:4000], y[:4000], X_public=X[4000:5000])
+    PrivateClassifier(classes=[0, 1], epsilon=2, n_teachers=100)
+    >>> bool(model.score(X[5000:], y[5000:]) > 0.7)
+    True
+    """
+
+    __metadata_request__fit = {"X_public": True, "groups": True}  # noqa: RUF012
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        n_teachers: int = 250,
+        n_records: int | None = None,
+        mechanism: str = "auto",
+        student: Any = None,
+        privacy: str = "records",
+        classes: Any = None,
+        on_abstain: str = "drop",
+        ledger: str | None = None,
+        dataset: str | None = None,
+        n_jobs: int | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.epsilon = epsilon
+        self.delta = delta
+        self.n_teachers = n_teachers
+        self.n_records = n_records
+        self.mechanism = mechanism
+        self.student = student
+        self.privacy = privacy
+        self.classes = classes
+        self.on_abstain = on_abstain
+        self.ledger = ledger
+        self.dataset = dataset
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        X_public: Any = None,
+        groups: Any = None,
+    ) -> PrivateClassifier:
+        """Train the teachers, publish answers about the public points, fit the student.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame, sparse matrix or sequence of strings
+            The private records.
+        y : array-like
+            Their labels.
+        X_public : like X
+            Records that are not sensitive, without labels.
+        groups : array-like or None
+            Whose record each is: the guarantee then is for a whole person.
+        """
+        self._check_parameters()
+        X = self._validated(X, reset=True)
+        y = column_or_1d(y, warn=True)
+        check_consistent_length(X, y, groups)
+        assert_all_finite(y, input_name="y")
+        check_classification_targets(y)
+        self.classes_, codes = self._encoded(y)
+        X, codes, groups, pool, keys = self._split(X, codes, groups, X_public)
+        seed = _seed(self.random_state)
+        chunks = chunk_rows(X, keys, groups, n_chunks=self.n_teachers, salt=seed)
+        teachers = train(
+            self._estimator(),
+            X,
+            codes,
+            chunks,
+            labels=self.classes_,
+            random_state=seed,
+            n_jobs=self.n_jobs,
+        )
+        n_classes = len(self.classes_)
+        votes = ask(teachers, pool, n_classes=n_classes, n_jobs=self.n_jobs)
+        budget = Budget(epsilon=self.epsilon, delta=self.delta)
+        self._publish(Labeler(votes, n_classes=n_classes, budget=budget), pool)
+        self.events_ = budget.events
+        return self
+
+    def _publish(self, labeler: Labeler, pool: Any) -> None:
+        """Everything from here on is made of public values."""
+        n, n_classes = _num_samples(pool), len(self.classes_)
+        if n_classes == 1:
+            self.public_labels_ = np.zeros(n, dtype=np.int64)
+            self.student_ = fit_hard(self._student(), pool, self.classes_[[0] * n])
+        elif self.mechanism in ("auto", "dissent"):
+            mechanism = ChargedDissent.for_budget(
+                epsilon=self.epsilon,
+                delta=self.delta,
+                dissents=n,
+                n_teachers=self.n_teachers,
+                n_classes=n_classes,
+            )
+            labeler.open(mechanism)
+            features = public_features(self._estimator(), pool)
+            soft = ask_in_rounds(labeler, mechanism, features)
+            self.soft_labels_ = soft.noisy
+            self.public_labels_ = soft.smooth.argmax(axis=1)
+            self.student_ = fit_soft(
+                self._seeded_student(), pool, soft.smooth, self.classes_
+            )
+        else:
+            self._publish_hard(labeler, pool, n, n_classes)
+
+    def _publish_hard(
+        self, labeler: Labeler, pool: Any, n: int, n_classes: int
+    ) -> None:
+        rng = np.random.default_rng(self.random_state)
+        mechanism = self._hard_mechanism(n, n_classes)
+        labeler.open(mechanism)
+        most = getattr(mechanism, "n_queries", n)
+        rows = np.sort(rng.permutation(n)[:most])
+        self.public_labels_ = np.full(n, ABSTAIN, dtype=np.int64)
+        self.public_labels_[rows] = labeler.labels(rows).labels
+        answered = np.flatnonzero(self.public_labels_ != ABSTAIN)
+        given = self.public_labels_.copy()
+        if self.on_abstain == "random":
+            missing = given == ABSTAIN
+            given[missing] = rng.integers(0, n_classes, size=missing.sum())
+            answered = np.arange(n)
+        if answered.size == 0:
+            raise ParameterError(
+                "mechanism='sparse-vector' withheld every answer: the teachers are too "
+                "few for this epsilon. Use mechanism='auto', or more teachers. The "
+                "budget of this fit is spent."
+            )
+        labels = self.classes_[given[answered]]
+        chosen = _safe_indexing(pool, answered)
+        self.student_ = fit_hard(self._seeded_student(), chosen, labels)
+
+    def _hard_mechanism(self, n: int, n_classes: int) -> NoisyMax | SparseVector:
+        """Choose parameters from public numbers: the sizes, epsilon and delta."""
+        named: dict[str, Any] = {"epsilon": self.epsilon, "delta": self.delta}
+        if self.mechanism == "noisy-max":
+            most = _most_queries(n, n_classes, self.n_teachers / 6, **named)
+            return NoisyMax.for_budget(n_queries=most, n_classes=n_classes, **named)
+        cutoff = 1
+        while cutoff < n and _threshold(cutoff + 1, **named) <= 0.35 * self.n_teachers:
+            cutoff += max(1, cutoff // 8)
+        return SparseVector.for_budget(cutoff=min(cutoff, n), **named)
+
+    # What goes in -----------------------------------------------------------------
+
+    def _check_parameters(self) -> None:
+        positive(epsilon=self.epsilon)
+        probability(delta=self.delta)
+        integer(n_teachers=self.n_teachers, at_least=1)
+        if self.n_records is not None:
+            integer(n_records=self.n_records, at_least=1)
+        for name, allowed in (
+            ("mechanism", _MECHANISMS),
+            ("privacy", ("records", "labels")),
+            ("on_abstain", ("drop", "random")),
+        ):
+            if getattr(self, name) not in allowed:
+                raise ParameterError(
+                    f"{name} must be one of {', '.join(map(repr, allowed))}, "
+                    f"got {getattr(self, name)!r}."
+                )
+        if self.ledger is not None or self.dataset is not None:
+            raise ParameterError(
+                "ledger and dataset must be None: this version keeps no ledger."
+            )
+
+    def _validated(self, X: Any, *, reset: bool) -> Any:
+        """Check numbers as scikit-learn does; let frames and texts through."""
+        if hasattr(X, "iloc") or hasattr(X, "get_columns") or _is_text(X):
+            return validate_data(self, X, reset=reset, skip_check_array=True)
+        tags = get_tags(self._estimator()).input_tags
+        return validate_data(
+            self,
+            X,
+            reset=reset,
+            accept_sparse=["csr"],
+            ensure_all_finite="allow-nan" if tags.allow_nan else True,
+            dtype="numeric",
+        )
+
+    def _encoded(self, y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Ints]:
+        """Return the classes and each label's index among them."""
+        if self.classes is None:
+            warnings.warn(
+                "classes were read from y: which labels exist is not protected. Pass "
+                "classes=[...] if a class could give somebody away.",
+                PrivacyWarning,
+                stacklevel=3,
+            )
+            found, codes = np.unique(y, return_inverse=True)
+            return found, codes.astype(np.int64)
+        declared = np.unique(np.asarray(self.classes))
+        position = np.clip(np.searchsorted(declared, y), 0, len(declared) - 1)
+        if (declared[position] != y).any():
+            raise ParameterError(
+                "y holds a label that is not among classes. Declare every label that "
+                "may occur."
+            )
+        return declared, position.astype(np.int64)
+
+    def _split(
+        self,
+        X: Any,
+        codes: Ints,
+        groups: Any,
+        pool: Any,
+    ) -> tuple[Any, Ints, Any, Any, Any]:
+        """Return private records, codes, groups, the public pool, and what of the
+        labels may decide which chunk a record goes to.
+        """
+        if self.privacy == "records":
+            if pool is None:
+                raise ParameterError(
+                    "X_public must be given: records without labels that are not "
+                    "sensitive. If only the labels are, use privacy='labels'."
+                )
+            pool = self._validated(pool, reset=False)
+            return _like(X, pool), codes, groups, pool, codes
+        if pool is not None:
+            return X, codes, groups, self._validated(pool, reset=False), None
+        # Features are public: any split by position is. Labels decide nothing.
+        n = _num_samples(X)
+        order = np.random.default_rng(self.random_state).permutation(n)
+        kept, given = np.sort(order[: (n + 1) // 2]), np.sort(order[(n + 1) // 2 :])
+        if given.size == 0:
+            given = kept
+        private = _safe_indexing(X, kept)
+        some = None if groups is None else _safe_indexing(groups, kept)
+        return private, codes[kept], some, _safe_indexing(X, given), None
+
+    def _estimator(self) -> Any:
+        if self.estimator is None:
+            return LogisticRegression(C=10, max_iter=200)
+        return self.estimator
+
+    def _student(self) -> Any:
+        return clone(self._estimator() if self.student is None else self.student)
+
+    def _seeded_student(self) -> Any:
+        from mapl.teachers import _seed as set_seeds
+
+        student = self._student()
+        set_seeds(student, _seed(self.random_state))
+        return student
+
+    # What comes out ---------------------------------------------------------------
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Return the student's label for each record."""
+        check_is_fitted(self)
+        return np.asarray(self.student_.predict(self._validated(X, reset=False)))
+
+    @available_if(_student_has("predict_proba"))
+    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
+        """Return the student's probability of each class in ``classes_``."""
+        check_is_fitted(self)
+        some = self.student_.predict_proba(self._validated(X, reset=False))
+        out = np.zeros((len(some), len(self.classes_)))
+        out[:, np.searchsorted(self.classes_, self.student_.classes_)] = some
+        return out
+
+    @available_if(_student_has("decision_function"))
+    def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
+        """Return the student's decision function."""
+        check_is_fitted(self)
+        X = self._validated(X, reset=False)
+        return np.asarray(self.student_.decision_function(X))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        inner = get_tags(self._estimator())
+        tags.input_tags = inner.input_tags
+        tags.classifier_tags.multi_class = inner.classifier_tags.multi_class
+        tags.classifier_tags.poor_score = True
+        tags.non_deterministic = True
+        return tags
+
+
+def _seed(random_state: int | None) -> int:
+    if random_state is None:
+        return int(np.random.SeedSequence().generate_state(1)[0])
+    return integer(random_state=random_state, at_least=0)
+
+
+def _is_text(X: Any) -> bool:
+    first = X[0] if isinstance(X, list) and X else None
+    array_of_text = isinstance(X, np.ndarray) and X.ndim == 1 and X.dtype.kind in "OUT"
+    return isinstance(first, str) or array_of_text
+
+
+def _like(X: Any, pool: Any) -> Any:
+    """Give a frame's columns the types of the public one, cell by cell.
+
+    A column's type in the private frame may depend on any of its records.
+    """
+    if not (hasattr(X, "iloc") and hasattr(pool, "iloc") and X.ndim == 2):
+        return X
+    import pandas as pd
+
+    out = {}
+    for name in pool.columns:
+        column, public = X[name], pool[name]
+        if isinstance(public.dtype, pd.CategoricalDtype):
+            out[name] = pd.Categorical(column, categories=public.cat.categories)
+        elif public.dtype.kind in "fiub":
+            out[name] = pd.to_numeric(column, errors="coerce").astype(np.float64)
+        else:
+            out[name] = column.astype(object).where(column.notna(), None)
+    return pd.DataFrame(out, index=X.index)
+
+
+def _most_queries(
+    n: int, n_classes: int, sigma: float, *, epsilon: float, delta: float
+) -> int:
+    """Return how many queries noise of about ``sigma`` allows, at most n."""
+    from mapl.dissent import least_sigma, steps_per_query
+
+    one = float(least_sigma(epsilon=epsilon, delta=delta, steps=100))
+    steps = 100 * (sigma / one) ** 2  # noise grows with the root of the steps
+    return max(1, min(n, int(steps / steps_per_query(n_classes))))
+
+
+def _threshold(cutoff: int, *, epsilon: float, delta: float) -> int:
+    return SparseVector.for_budget(
+        epsilon=epsilon, delta=delta, cutoff=cutoff
+    ).threshold

@@ -1,0 +1,292 @@
+"""One clone of any classifier per chunk, and their votes.
+
+Everything here is private. Teacher j is a function of its chunk, its seed and what is
+public; of nothing else. What goes wrong inside a teacher stays inside: it has no vote,
+and no warning, message or count of such teachers leaves.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import clone
+from sklearn.utils import _safe_indexing
+
+from mapl.partition import record_digests
+from mapl.votes import NO_VOTE
+
+Ints = npt.NDArray[np.int64]
+Predictions = npt.NDArray[np.integer[Any]]
+
+_BLOCK_CELLS = 1 << 24  # cells of the public data that are asked in one go
+_TASK_SECONDS = 1.0  # work handed to another process in one go
+_QUIET_SECONDS = 2.0  # nothing is shown before
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """A fitted model and the class index of each label that it can give.
+
+    ``model`` is None where the chunk had one class only: then that is the vote.
+    """
+
+    model: Any
+    labels: npt.NDArray[Any]
+    codes: Ints
+
+    def vote(self, features: Any) -> Ints:
+        """Return a class index, or NO_VOTE, for each row."""
+        if self.model is None:
+            return np.full(_n_rows(features), self.codes[0])
+        return _to_codes(self.model.predict(features), self.labels, self.codes)
+
+
+def train(
+    estimator: Any,
+    features: Any,
+    codes: Ints,
+    chunks: list[Ints],
+    *,
+    labels: npt.NDArray[Any],
+    random_state: int,
+    n_jobs: int | None = None,
+    checkpoint: str | None = None,
+) -> list[Teacher | None]:
+    """Train one teacher a chunk; None where a chunk is empty or training failed.
+
+    Parameters
+    ----------
+    estimator : classifier
+        Cloned for each chunk, with seeds made of ``random_state`` and the chunk's
+        number.
+    features, codes : array-like, ndarray of int
+        The private records, and their class indices.
+    chunks : list of ndarray of int
+        The rows of each chunk.
+    labels : ndarray
+        The label of each class index.
+    random_state : int
+        Seeds the learners; noise never.
+    n_jobs : int or None
+        Workers, as in joblib. Quick teachers are trained here whatever it says.
+    checkpoint : str or None
+        A directory, inside the trust boundary, that keeps finished teachers. Training
+        that was interrupted goes on from there.
+    """
+
+    def job(j: int) -> Callable[[], Teacher | None]:
+        rows = chunks[j]
+        seed = int(np.random.SeedSequence((random_state, j)).generate_state(1)[0] >> 1)
+        chunk = _safe_indexing(features, rows) if len(rows) else None
+        return _Fit(estimator, chunk, codes[rows], labels, seed, checkpoint)
+
+    return list(_run(job, len(chunks), n_jobs=n_jobs, doing="Training teachers"))
+
+
+def ask(
+    teachers: list[Teacher | None],
+    features: Any,
+    *,
+    n_classes: int,
+    n_jobs: int | None = None,
+) -> Predictions:
+    """Return the votes of all teachers, shape (n_teachers, n_queries).
+
+    The public data is read in blocks, so memory stays bounded by the votes themselves.
+    """
+    n = _n_rows(features)
+    dtype = np.int8 if n_classes <= 127 else np.int32
+    votes = np.full((len(teachers), n), NO_VOTE, dtype=dtype)
+    step = max(1, _BLOCK_CELLS // max(1, _n_columns(features)))
+    for start in range(0, n, step):
+        rows = slice(start, min(n, start + step))
+        block = features if step >= n else _safe_indexing(features, rows)
+
+        def job(j: int, block: Any = block) -> Callable[[], Any]:
+            return lambda: _vote(teachers[j], block)
+
+        answers = _run(
+            job, len(teachers), n_jobs=n_jobs, doing="Asking teachers", threads=True
+        )
+        for row, answer in zip(votes, answers, strict=True):
+            if answer is not None:
+                row[rows] = answer
+    return votes
+
+
+@dataclass
+class _Fit:
+    """The training of one teacher, as a task that another process can run."""
+
+    estimator: Any
+    features: Any
+    codes: Ints
+    labels: npt.NDArray[Any]
+    seed: int
+    checkpoint: str | None
+
+    def __call__(self) -> Teacher | None:
+        if self.checkpoint is None:
+            return self._fit()
+        path = Path(self.checkpoint) / f"{self._name()}.joblib"
+        if path.exists():
+            return joblib.load(path)  # type: ignore[no-any-return]
+        teacher = self._fit()
+        part = path.with_suffix(".part")
+        joblib.dump(teacher, part)
+        part.replace(path)  # a finished file or none
+        return teacher
+
+    def _name(self) -> str:
+        """What this task is, by content. Only digests of the records are looked at:
+        an error that shows its arguments must not show theirs.
+        """
+        public = joblib.hash((self.estimator, self.labels, self.seed))
+        records = record_digests(self.features, self.codes) if len(self.codes) else b""
+        return sha256(public.encode() + bytes(records)).hexdigest()
+
+    def _fit(self) -> Teacher | None:
+        present = np.unique(self.codes)
+        if len(present) < 2:
+            return Teacher(None, self.labels[:0], present) if len(present) else None
+        local = np.searchsorted(present, self.codes)
+        # Some learners want class numbers without gaps: those of this chunk.
+        for given in (self.labels[present], np.arange(len(present))):
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    model = clone(self.estimator)
+                    _seed(model, self.seed)
+                    model.fit(self.features, given[local])
+                return Teacher(model, given, present)
+            except Exception:  # noqa: S112 - whatever it was, it is private
+                continue
+        return None
+
+
+def _seed(model: Any, seed: int) -> None:
+    """Set every random_state among the parameters."""
+    rng = np.random.RandomState(seed % 2**32)
+    names = [
+        name
+        for name in sorted(model.get_params(deep=True))
+        if name == "random_state" or name.endswith("__random_state")
+    ]
+    model.set_params(**{name: int(rng.randint(2**31 - 1)) for name in names})
+
+
+def _vote(teacher: Teacher | None, features: Any) -> Ints | None:
+    if teacher is None:
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return teacher.vote(features)
+    except Exception:
+        return None
+
+
+def _to_codes(raw: Any, labels: npt.NDArray[Any], codes: Ints) -> Ints:
+    """Look labels up; what is no label, a NaN for one, is no vote."""
+    given = np.asarray(raw).reshape(-1)
+    out = np.full(given.shape, NO_VOTE, dtype=np.int64)
+    for label, code in zip(labels, codes, strict=True):
+        out[given == label] = code
+    return out
+
+
+def _n_rows(data: Any) -> int:
+    shape = getattr(data, "shape", None)
+    return int(shape[0]) if shape else len(data)
+
+
+def _n_columns(data: Any) -> int:
+    shape: Any = getattr(data, "shape", ())
+    return int(shape[1]) if len(shape) > 1 else 64  # texts: a guess
+
+
+# Running many small tasks -----------------------------------------------------------
+
+
+def _run(
+    job: Callable[[int], Callable[[], Any]],
+    n: int,
+    *,
+    n_jobs: int | None,
+    doing: str,
+    threads: bool = False,
+) -> Iterator[Any]:
+    """Yield the results of n tasks in order; in other workers where that pays.
+
+    The first task is run here and timed. Tasks are handed over in groups of about a
+    second; if all of them together take less than two, they are run here.
+    """
+    if n == 0:
+        return
+    with _Progress(doing, n) as progress:
+        start = time.perf_counter()
+        yield job(0)()
+        each = time.perf_counter() - start
+        progress.advance(1)
+        if joblib.effective_n_jobs(n_jobs) == 1 or each * n < _QUIET_SECONDS:
+            for j in range(1, n):
+                yield job(j)()
+                progress.advance(1)
+            return
+        size = max(1, min(int(_TASK_SECONDS / max(each, 1e-9)), n // 8 + 1))
+        groups = [range(a, min(n, a + size)) for a in range(1, n, size)]
+        workers = joblib.Parallel(
+            n_jobs=n_jobs,
+            prefer="threads" if threads else None,
+            return_as="generator",
+            pre_dispatch="2*n_jobs",
+        )
+        tasks = (
+            joblib.delayed(_run_group)([job(j) for j in group]) for group in groups
+        )
+        for results in workers(tasks):
+            yield from results
+            progress.advance(len(results))
+
+
+def _run_group(tasks: Iterable[Callable[[], Any]]) -> list[Any]:
+    return [task() for task in tasks]
+
+
+class _Progress:
+    """A progress bar on the terminal, for what takes longer than two seconds."""
+
+    def __init__(self, doing: str, total: int) -> None:
+        self.doing, self.total, self.done = doing, total, 0
+        self.start = time.monotonic()
+        self.bar: Any = None
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def advance(self, n: int) -> None:
+        self.done += n
+        late = time.monotonic() - self.start > _QUIET_SECONDS
+        if self.bar is None and late and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self.bar = Progress(console=Console(stderr=True), transient=True)
+            self.bar.start()
+            self.task = self.bar.add_task(self.doing, total=self.total)
+        if self.bar is not None:
+            self.bar.update(self.task, completed=self.done)
+
+    def __exit__(self, *error: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()

@@ -1,0 +1,290 @@
+import copy
+import itertools
+import pickle
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mapl import accounting
+from mapl.dissent import ChargedDissent, NoisyMax
+from mapl.errors import BudgetExceededError, MechanismStateError, ParameterError
+from mapl.events import GaussianEvent
+from mapl.noise import SeededSource
+from mapl.votes import NO_VOTE, Votes
+
+
+def silence(scale: Any, size: Any, *, source: Any) -> Any:
+    return np.zeros(size, dtype=np.int64)
+
+
+def means(make: Any, votes: tuple[int, ...], guesses: tuple[Any, ...]) -> Any:
+    """What the real code publishes without noise, one query after the other.
+
+    The column of the guess is filled in from the others, so it is left out.
+    """
+    mechanism, published = make(), []
+    for vote, guess in zip(votes, guesses, strict=True):
+        batch = Votes.from_predictions([[vote], [0]], n_classes=mechanism.n_classes)
+        counts = mechanism.answer(batch, None if guess is None else [guess]).counts
+        if guess is not None:
+            counts[0, guess] = 0
+        published.append(counts[0])
+    return np.concatenate(published)
+
+
+def most_steps(make: Any, n_classes: int, n_queries: int) -> int:
+    """The most unit steps between two runs that differ in one teacher's votes.
+
+    Over all its votes in both runs and all guesses: a guess may be any function of
+    the history, so every sequence of guesses is tried.
+    """
+    most = 0
+    for guesses in itertools.product([None, *range(n_classes)], repeat=n_queries):
+        says = itertools.product(range(NO_VOTE, n_classes), repeat=n_queries)
+        runs = np.array([means(make, votes, guesses) for votes in says])
+        moves = np.abs(runs[:, None] - runs[None])
+        assert moves.max() <= 1
+        most = max(most, int(moves.sum(axis=2).max()))
+    return most
+
+
+def dissent(dissents: int, n_classes: int = 2) -> Any:
+    return lambda: ChargedDissent(
+        sigma=1, dissents=dissents, n_teachers=2, n_classes=n_classes
+    )
+
+
+@pytest.fixture
+def _no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mapl.dissent.discrete_gaussian", silence)
+
+
+@pytest.mark.usefixtures("_no_noise")
+@pytest.mark.parametrize(
+    ("dissents", "n_classes", "n_queries"), [(1, 2, 3), (1, 3, 2), (2, 2, 3)]
+)
+def test_unit_steps_never_exceed_twice_the_dissents_and_reach_it(
+    dissents: int, n_classes: int, n_queries: int
+) -> None:
+    """A guess may be any function of the history: every sequence is tried."""
+    found = most_steps(dissent(dissents, n_classes), n_classes, n_queries)
+    assert found == min(2 * dissents, n_queries * 2)
+
+
+class PaysOnceMore(ChargedDissent):
+    """Planted bug."""
+
+    def __init__(self, **named: Any) -> None:
+        super().__init__(**named)
+        self._left += 1
+
+
+class NeverSilent(ChargedDissent):
+    """Planted bug: a teacher that has nothing left still counts."""
+
+    def _charge(self, votes: Votes, guesses: Any) -> Any:
+        counts = super()._charge(votes, guesses)
+        self._left = np.maximum(self._left, 1)
+        return counts
+
+
+class ForgetsPayments(ChargedDissent):
+    """Planted bug: each batch starts with all dissents."""
+
+    def _charge(self, votes: Votes, guesses: Any) -> Any:
+        self._left[:] = self.dissents
+        return super()._charge(votes, guesses)
+
+
+@pytest.mark.usefixtures("_no_noise")
+@pytest.mark.parametrize("bug", [PaysOnceMore, NeverSilent, ForgetsPayments])
+def test_the_check_catches(bug: Any) -> None:
+    make = lambda: bug(sigma=1, dissents=1, n_teachers=2, n_classes=2)  # noqa: E731
+    assert most_steps(make, 2, 3) > 2
+
+
+@pytest.mark.usefixtures("_no_noise")
+def test_the_check_catches_a_guess_from_unpublished_votes() -> None:
+    """What a caller must not do. The first of three teachers has other votes; the
+    guess is the true winner, so all that is published moves, by more than 1.
+    """
+    published = []
+    for first in ([1, 1, 1], [0, 0, 0]):
+        votes = Votes.from_predictions([first, [1, 1, 1], [0, 0, 0]], n_classes=2)
+        mechanism = ChargedDissent(sigma=1, dissents=1, n_teachers=3, n_classes=2)
+        published.append(mechanism.answer(votes, votes.winner).counts)
+    assert np.abs(published[0] - published[1]).max() > 1
+    assert np.abs(published[0] - published[1]).sum() > 2 * mechanism.dissents
+
+
+def test_every_cell_has_noise_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Any] = []
+
+    def spy(sigma: Any, size: Any, *, source: Any) -> Any:
+        drawn.append((sigma, size))
+        return np.arange(np.prod(size)).reshape(size)  # no two alike
+
+    monkeypatch.setattr("mapl.dissent.discrete_gaussian", spy)
+    votes = Votes.from_predictions(np.zeros((5, 4), dtype=int), n_classes=3)
+    mechanism = ChargedDissent(
+        sigma=Fraction(7, 2), dissents=9, n_teachers=5, n_classes=3
+    )
+    counts = mechanism.answer(votes, guess=[0, 0, 1, 2]).counts
+    assert drawn == [(Fraction(7, 2), (4, 3))]
+    assert counts.tolist() == [
+        [5 - 3, 1, 2],
+        [5 - 9, 4, 5],
+        [5 + 6, 5 - (11 + 8), 8],
+        [5 + 9, 10, 5 - (14 + 10)],
+    ]
+
+
+def test_the_event_is_two_steps_a_dissent_and_less_noise_is_not_certified() -> None:
+    mechanism = ChargedDissent.for_budget(
+        epsilon=1, delta=1e-5, dissents=50, n_teachers=10, n_classes=4
+    )
+    assert mechanism.event == GaussianEvent(sigma=mechanism.sigma, steps=100)
+    assert accounting.delta([mechanism.event], epsilon=1) <= 1e-5
+    less = GaussianEvent(sigma=mechanism.sigma * Fraction(99, 100), steps=100)
+    assert accounting.delta([less], epsilon=1) > 1e-5
+
+
+# Charging ---------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("_no_noise")
+@pytest.mark.parametrize("with_guess", [True, False])
+def test_batches_are_charged_as_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, with_guess: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    predictions = rng.integers(-1, 3, size=(20, 300)).astype(np.int8)
+    guess = rng.integers(0, 3, size=300)
+    naive_left, naive = np.full(20, 30), []
+    for query in range(300):
+        counts = np.zeros(3, dtype=int)
+        for j, vote in enumerate(predictions[:, query]):
+            agrees = with_guess and vote == guess[query]
+            if vote != NO_VOTE and not agrees and naive_left[j] > 0:
+                counts[vote] += 1
+                naive_left[j] -= 1
+        if with_guess:
+            counts[guess[query]] = 20 - counts.sum()
+        naive.append(counts)
+
+    def run(sizes: list[int]) -> Any:
+        mechanism = ChargedDissent(sigma=1, dissents=30, n_teachers=20, n_classes=3)
+        found, at = [], 0
+        for size in sizes:
+            batch = Votes.from_predictions(predictions[:, at : at + size], n_classes=3)
+            part = guess[at : at + size] if with_guess else None
+            found.append(mechanism.answer(batch, part).counts)
+            at += size
+        assert mechanism.state() == {"left": naive_left.tolist()}
+        return np.concatenate(found)
+
+    assert (run([300]) == naive).all()
+    assert (run([1] * 300) == naive).all()
+    monkeypatch.setattr("mapl.dissent._BLOCK_VOTES", 100)
+    assert (run([7, 200, 0, 93]) == naive).all()
+
+
+def test_state_is_restored_exactly_and_never_adds_dissents() -> None:
+    make = dissent(5)
+    first = make()
+    first.answer(Votes.from_predictions([[1, 1], [0, 1]], n_classes=2), [0, 0])
+    second = make()
+    second.resume(first.state())
+    assert second.state() == first.state() == {"left": [3, 4]}
+    second.resume({"left": [5, 5]})
+    assert second.state() == {"left": [3, 4]}
+    for bad in ([5], [6, 5], [-1, 5]):
+        with pytest.raises(ParameterError, match="from 0 to dissents"):
+            second.resume({"left": bad})
+
+
+def test_noisy_max_counts_one_class_of_two_and_all_of_more() -> None:
+    votes = {
+        c: Votes.from_predictions(np.full((300, 2), 1), n_classes=c) for c in (2, 3)
+    }
+    for n_classes, steps_a_query in ((2, 1), (3, 2)):
+        mechanism = NoisyMax(sigma=1, n_queries=10, n_classes=n_classes)
+        assert mechanism.event.steps == 10 * steps_a_query
+        answer = mechanism.answer(votes[n_classes])
+        assert answer.labels.tolist() == [1, 1]
+        assert np.abs(answer.shares[:, 1] - 1).max() < 0.05
+        assert mechanism.n_asked == 2
+
+
+def test_noisy_max_refuses_more_than_was_paid_for_and_releases_nothing() -> None:
+    mechanism = NoisyMax.for_budget(epsilon=1, delta=1e-5, n_queries=3, n_classes=2)
+    votes = Votes.from_predictions(np.zeros((9, 2), dtype=int), n_classes=2)
+    mechanism.answer(votes)
+    with pytest.raises(BudgetExceededError, match="2 queries were asked, 1 are left"):
+        mechanism.answer(votes)
+    assert mechanism.n_asked == 2
+
+
+# Refusals ---------------------------------------------------------------------------
+
+
+def noisy_max() -> Any:
+    return NoisyMax(sigma=3, n_queries=5, n_classes=2)
+
+
+@pytest.mark.parametrize("make", [noisy_max, dissent(3)])
+def test_running_mechanisms_are_neither_copied_nor_shown(make: Any) -> None:
+    for twin in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(MechanismStateError, match="spent twice"):
+            twin(make())
+    assert "left" not in repr(make())
+
+
+@pytest.mark.parametrize("make", [noisy_max, dissent(3)])
+def test_another_process_releases_nothing(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mechanism = make()
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    votes = Votes.from_predictions([[1], [0]], n_classes=2)
+    with pytest.raises(MechanismStateError, match="opened in another process"):
+        mechanism.answer(votes)
+
+
+def test_seeded_noise_is_marked() -> None:
+    source = SeededSource(0)
+    for mechanism in (
+        NoisyMax(sigma=3, n_queries=5, n_classes=2, source=source),
+        ChargedDissent(sigma=3, dissents=5, n_teachers=2, n_classes=2, source=source),
+    ):
+        assert mechanism.event.seeded
+        assert "NOT PRIVATE" in repr(mechanism)
+
+
+@pytest.mark.parametrize(
+    ("predictions", "n_classes", "guess", "message"),
+    [
+        ([[0], [1]], 3, None, "votes must have n_classes = 2, got 3"),
+        ([[0]], 2, None, "n_teachers = 2 teachers, got 1"),
+        ([[0], [1]], 2, [0, 1], r"guess must hold 1 class indices, got int64 of shape"),
+        ([[0], [1]], 2, [0.0], "guess must hold 1 class indices, got float64"),
+        ([[0], [1]], 2, [2], "between 0 and n_classes - 1 = 1, got 2 to 2"),
+        ([[0], [1]], 2, [-1], "between 0 and n_classes - 1 = 1, got -1 to -1"),
+    ],
+)
+def test_bad_questions_are_refused_and_cost_nothing(
+    predictions: Any, n_classes: int, guess: Any, message: str
+) -> None:
+    mechanism = dissent(3)()
+    votes = Votes.from_predictions(predictions, n_classes=n_classes)
+    with pytest.raises(ParameterError, match=message):
+        mechanism.answer(votes, guess)
+    assert mechanism.state() == {"left": [3, 3]}
+
+
+def test_an_empty_batch_is_no_question() -> None:
+    votes = Votes.from_predictions(np.empty((2, 0), dtype=int), n_classes=2)
+    assert dissent(3)().answer(votes, np.empty(0, dtype=int)).labels.size == 0
+    assert noisy_max().answer(votes).labels.size == 0

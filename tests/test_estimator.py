@@ -1,0 +1,384 @@
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.compose import make_column_transformer
+from sklearn.datasets import make_classification
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression, Perceptron, RidgeClassifier
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.naive_bayes import MultinomialNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import mapl
+from mapl import ABSTAIN, PrivacyWarning, PrivateClassifier, accounting
+from mapl.errors import BudgetExceededError, ParameterError
+from mapl.events import GaussianEvent
+from mapl.labeler import Budget, Labeler
+from mapl.student import ask_in_rounds, public_features, smoothed
+
+# So large that the noise is 0 but once in e^100 draws: some of the checks compare two
+# fits, and noise takes no seed.
+NO_NOISE = {"epsilon": 3000, "n_teachers": 5}
+
+
+class WithPublicData(PrivateClassifier):
+    """Gives itself some public data, as the checks of scikit-learn give none."""
+
+    def fit(self, X: Any, y: Any, *, X_public: Any = None, groups: Any = None) -> Any:
+        return super().fit(
+            X, y, X_public=X if X_public is None else X_public, groups=groups
+        )
+
+
+@pytest.mark.filterwarnings("ignore::mapl.PrivacyWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@parametrize_with_checks(
+    [
+        PrivateClassifier(privacy="labels", random_state=0, **NO_NOISE),
+        WithPublicData(random_state=0, **NO_NOISE),
+    ]
+)
+def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+def data(n: int = 4000, n_classes: int = 2) -> tuple[Any, Any, Any, Any, Any]:
+    X, y = make_classification(
+        n + 1500,
+        n_features=10,
+        n_informative=6,
+        n_classes=n_classes,
+        class_sep=1.5,
+        random_state=0,
+    )
+    return X[:n], y[:n], X[n : n + 1000], X[n + 1000 :], y[n + 1000 :]
+
+
+def quick(**named: Any) -> PrivateClassifier:
+    return PrivateClassifier(
+        **{"epsilon": 4, "n_teachers": 40, "random_state": 0, **named}
+    )
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "n_teachers"),
+    [("auto", 40), ("dissent", 40), ("noisy-max", 100), ("sparse-vector", 200)],
+)
+def test_every_mechanism_learns_and_costs_what_it_says(
+    mechanism: str, n_teachers: int
+) -> None:
+    X, y, pool, X_test, y_test = data()
+    model = quick(mechanism=mechanism, n_teachers=n_teachers, classes=[0, 1])
+    model.fit(X, y, X_public=pool)
+    assert model.score(X_test, y_test) > 0.8
+    assert accounting.epsilon(model.events_, delta=1e-5) <= 4
+    assert accounting.epsilon(model.events_, delta=1e-5) > 3.5
+    answered = model.public_labels_ != ABSTAIN
+    assert answered.sum() >= 10
+    assert set(model.public_labels_.tolist()) <= {ABSTAIN, 0, 1}
+
+
+def test_many_classes_and_strange_labels() -> None:
+    X, y, pool, X_test, y_test = data(n_classes=4)
+    names = np.array(["none", "mild", "severe", "unknown"])
+    model = quick(classes=names, epsilon=8).fit(X, names[y], X_public=pool)
+    assert model.classes_.tolist() == sorted(names)
+    assert model.score(X_test, names[y_test]) > 0.6
+    assert model.predict_proba(X_test).shape == (500, 4)
+    assert model.soft_labels_.shape == (1000, 4)
+
+
+def test_declared_classes_that_do_not_occur_have_a_column() -> None:
+    X, y, pool, X_test, _ = data()
+    model = quick(classes=[0, 1, 2]).fit(X, y, X_public=pool)
+    assert model.predict_proba(X_test).shape == (500, 3)
+
+
+def frames() -> tuple[Any, Any, Any]:
+    X, y, pool, *_ = data()
+    table = pd.DataFrame(X[:, :3], columns=list("abc"))
+    table["town"] = np.where(X[:, 3] > 0, "York", "Bath")
+    table.loc[5, "town"] = None
+    table.loc[6, "a"] = np.nan
+    public = pd.DataFrame(pool[:, :3], columns=list("abc"))
+    public["town"] = np.where(pool[:, 3] > 0, "York", "Bath")
+    return table, y, public
+
+
+def test_frames_with_text_columns_go_straight_to_the_teacher() -> None:
+    table, y, public = frames()
+    pipeline = make_pipeline(
+        make_column_transformer(
+            (OneHotEncoder(handle_unknown="ignore"), ["town"]), remainder="passthrough"
+        ),
+        RandomForestClassifier(n_estimators=5),
+    )
+    model = quick(estimator=pipeline, classes=[0, 1]).fit(table, y, X_public=public)
+    assert model.feature_names_in_.tolist() == ["a", "b", "c", "town"]
+    assert model.n_features_in_ == 4
+    assert model.predict(public).shape == (1000,)
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(public.rename(columns={"a": "z"}))
+
+
+def test_types_of_private_columns_come_from_the_public_ones() -> None:
+    from mapl.estimator import _like
+
+    table, _, public = frames()
+    table["a"] = table["a"].astype(object)
+    table.loc[7, "a"] = "no number"
+    table["town"] = table["town"].astype("category")
+    public["town"] = public["town"].astype("category")
+    alike = _like(table, public)
+    assert alike["a"].dtype == np.float64
+    assert alike["town"].cat.categories.tolist() == ["Bath", "York"]
+    assert _like(table.iloc[:3], public).equals(alike.iloc[:3])
+
+
+def test_texts_and_sparse_matrices_are_records_too() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 900)
+    words = np.array([["cheap", "win", "now"], ["meeting", "agenda", "minutes"]])
+    texts = [" ".join(rng.choice(words[c], 6)) for c in y]
+    pipeline = make_pipeline(TfidfVectorizer(), MultinomialNB())
+    model = quick(estimator=pipeline, classes=[0, 1], n_teachers=20)
+    model.fit(texts[:600], y[:600], X_public=texts[600:])
+    assert model.score(texts[600:], y[600:]) > 0.9
+    matrix = TfidfVectorizer().fit_transform(texts)
+    by_matrix = quick(estimator=MultinomialNB(), classes=[0, 1], n_teachers=20)
+    by_matrix.fit(sp.csr_matrix(matrix[:600]), y[:600], X_public=matrix[600:])
+    assert by_matrix.score(matrix[600:], y[600:]) > 0.9
+    plain = quick(estimator=MultinomialNB(), student=pipeline, classes=[0, 1])
+    assert public_features(plain.estimator, np.array(texts)).shape[0] == 900
+
+
+@pytest.mark.parametrize(
+    "student", [KNeighborsClassifier(), Perceptron(), RidgeClassifier()]
+)
+def test_any_classifier_can_be_the_student(student: Any) -> None:
+    X, y, pool, X_test, y_test = data()
+    model = quick(student=student, classes=[0, 1], epsilon=8).fit(X, y, X_public=pool)
+    assert model.score(X_test, y_test) > 0.7
+    assert hasattr(model, "predict_proba") == hasattr(student, "predict_proba")
+    assert hasattr(model, "decision_function") == hasattr(student, "decision_function")
+    if hasattr(model, "decision_function"):
+        assert model.decision_function(X_test).shape == (500,)
+
+
+def test_points_without_an_answer_are_dropped_or_get_a_random_label() -> None:
+    X, y, pool, X_test, y_test = data()
+    for on_abstain in ("drop", "random"):
+        model = quick(
+            mechanism="noisy-max", n_teachers=150, on_abstain=on_abstain, classes=[0, 1]
+        ).fit(X, y, X_public=pool)
+        assert (model.public_labels_ == ABSTAIN).any()
+        assert model.score(X_test, y_test) > 0.6
+
+
+def test_label_private_learning_needs_no_public_data() -> None:
+    X, y, _, X_test, y_test = data()
+    model = quick(privacy="labels", classes=[0, 1]).fit(X, y)
+    assert model.score(X_test, y_test) > 0.8
+    assert len(model.public_labels_) == 2000
+    groups = np.arange(4000) % 900
+    quick(privacy="labels", classes=[0, 1]).fit(X, y, groups=groups, X_public=X_test)
+
+
+def test_label_private_chunks_do_not_depend_on_the_labels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    X, y, *_ = data()
+    seen: list[Any] = []
+
+    def spy(features: Any, labels: Any, groups: Any, **named: Any) -> Any:
+        seen.append((np.array(features), labels))
+        return [np.arange(len(features))]
+
+    monkeypatch.setattr("mapl.estimator.chunk_rows", spy)
+    for labels in (y, 1 - y):
+        quick(privacy="labels", classes=[0, 1], n_teachers=1).fit(X, labels)
+    assert (seen[0][0] == seen[1][0]).all()
+    assert seen[0][1] is seen[1][1] is None
+
+
+def test_it_works_in_searches_and_cross_validation() -> None:
+    X, y, pool, *_ = data()
+    model = quick(privacy="labels", classes=[0, 1], n_teachers=20)
+    assert cross_val_score(model, X, y, cv=2).mean() > 0.7
+    inside = quick(
+        estimator=GridSearchCV(LogisticRegression(), {"C": [0.1, 10]}, cv=2),
+        classes=[0, 1],
+    )
+    assert inside.fit(X, y, X_public=pool).score(X, y) > 0.75
+    scaled = make_pipeline(StandardScaler(), model)
+    assert scaled.fit(X, y).score(X, y) > 0.7
+    assert clone(model).get_params() == model.get_params()
+
+
+def test_more_teachers_than_records_is_no_error() -> None:
+    X, y, pool, X_test, _ = data()
+    model = quick(n_teachers=300, classes=[0, 1])
+    model.fit(X[:50], y[:50], X_public=pool[:100])
+    assert model.predict(X_test).shape == (500,)
+
+
+def test_one_class_is_always_given_and_costs_nothing() -> None:
+    X, _, pool, X_test, _ = data()
+    model = quick(classes=["only"]).fit(X, np.full(4000, "only"), X_public=pool)
+    assert set(model.predict(X_test)) == {"only"}
+    assert model.events_ == []
+
+
+def test_classes_read_from_private_labels_are_warned_of() -> None:
+    X, y, pool, *_ = data()
+    with pytest.warns(PrivacyWarning, match="which labels exist is not protected"):
+        quick().fit(X[:200], y[:200], X_public=pool[:50])
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ({"epsilon": 0}, "epsilon must be a finite number > 0, got 0"),
+        ({"delta": 1}, "delta must be > 0 and < 1, got 1"),
+        ({"n_teachers": 0}, "n_teachers must be an integer >= 1, got 0"),
+        ({"n_records": 0.5}, "n_records must be an integer >= 1"),
+        ({"mechanism": "magic"}, "mechanism must be one of 'auto'"),
+        ({"privacy": "none"}, "privacy must be one of 'records', 'labels'"),
+        ({"on_abstain": "guess"}, "on_abstain must be one of 'drop', 'random'"),
+        ({"random_state": -1}, "random_state must be an integer >= 0"),
+        ({"classes": [0, 7]}, "label that is not among classes"),
+        ({"ledger": "sqlite:///b.db"}, "keeps no ledger"),
+    ],
+)
+def test_misuse_says_what_to_do(named: dict[str, Any], message: str) -> None:
+    X, y, pool, *_ = data(60)
+    with pytest.raises(ParameterError, match=message):
+        quick(**{"classes": [0, 1], **named}).fit(X, y, X_public=pool)
+
+
+def test_missing_public_data_says_what_to_do() -> None:
+    X, y, *_ = data(60)
+    with pytest.raises(
+        ParameterError, match=r"X_public must be given.*privacy='labels'"
+    ):
+        quick(classes=[0, 1]).fit(X, y)
+
+
+def test_too_few_teachers_for_the_sparse_vector_say_what_to_do() -> None:
+    X, y, pool, *_ = data(200)
+    model = quick(mechanism="sparse-vector", epsilon=0.1, n_teachers=4, classes=[0, 1])
+    with pytest.raises(ParameterError, match="withheld every answer"):
+        model.fit(X, y, X_public=pool[:20])
+
+
+def test_a_sparse_vector_that_answers_one_class_gives_that_class() -> None:
+    X, _, pool, X_test, _ = data()
+    model = quick(mechanism="sparse-vector", n_teachers=400, classes=[0, 1])
+    model.fit(X, np.zeros(4000, dtype=int), X_public=pool)
+    assert set(model.predict(X_test)) == {0}
+    soft = quick(n_teachers=400, classes=[0, 1], epsilon=100)
+    assert set(
+        soft.fit(X, np.zeros(4000, dtype=int), X_public=pool).predict(X_test)
+    ) == {0}
+
+
+def test_random_state_seeds_the_teachers_and_never_the_noise() -> None:
+    X, y, pool, *_ = data(400)
+    model = quick(classes=[0, 1], n_teachers=10, epsilon=1)
+    first = model.fit(X, y, X_public=pool).soft_labels_
+    assert (model.fit(X, y, X_public=pool).soft_labels_ != first).any()
+    quick(classes=[0, 1], random_state=None).fit(X, y, X_public=pool)
+
+
+# The door, and what is made of what came out ----------------------------------------
+
+
+def test_budget_refuses_what_is_too_much_and_changes_nothing() -> None:
+    budget = Budget(epsilon=1.0, delta=1e-5)
+    budget.charge(
+        mapl.events.GaussianEvent(
+            sigma=mapl.dissent.least_sigma(epsilon=0.9, delta=1e-5, steps=10), steps=10
+        )
+    )
+    spent = budget.epsilon_spent
+    assert spent == pytest.approx(0.9, rel=0.01)
+    with pytest.raises(
+        BudgetExceededError, match=r"0.9 of epsilon 1 spent.*Nothing was"
+    ):
+        budget.charge(
+            GaussianEvent(
+                sigma=mapl.dissent.least_sigma(epsilon=0.9, delta=1e-5, steps=10),
+                steps=10,
+            )
+        )
+    assert budget.epsilon_spent == spent
+
+
+def test_the_door_charges_before_anything_is_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    budget = Budget(epsilon=0.5, delta=1e-5)
+    labeler = Labeler(np.zeros((5, 3), dtype=np.int8), n_classes=2, budget=budget)
+    expensive = mapl.NoisyMax(sigma=1, n_queries=3, n_classes=2)
+    monkeypatch.setattr("mapl.dissent.discrete_gaussian", None)
+    with pytest.raises(BudgetExceededError):
+        labeler.open(expensive)
+    assert budget.events == []
+    assert repr(labeler) == "Labeler(3 public points)"
+
+
+def test_rounds_stop_before_the_dissents_are_spent() -> None:
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(500, 3))
+    truth = (features[:, 0] > 0).astype(int)
+    votes = np.where(rng.random((60, 500)) < 0.2, 1 - truth, truth).astype(np.int8)
+    mechanism = mapl.ChargedDissent.for_budget(
+        epsilon=8, delta=1e-5, dissents=500, n_teachers=60, n_classes=2
+    )
+    budget = Budget(epsilon=8, delta=1e-5)
+    labeler = Labeler(votes, n_classes=2, budget=budget)
+    labeler.open(mechanism)
+    soft = ask_in_rounds(labeler, mechanism, features)
+    assert soft.n_rounds >= 2
+    assert np.mean(np.array(mechanism.state()["left"]) == 0) < 0.2
+    assert (soft.smooth.argmax(axis=1) == truth).mean() > 0.9
+    assert np.allclose(soft.smooth.sum(axis=1), 1)
+
+
+def test_smoothing_finds_a_line_in_the_noise_and_nothing_in_nothing() -> None:
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(4000, 30))
+    share = 0.5 + 0.1 * features[:, 0]
+    noise = rng.normal(size=4000)
+    for truth in (share, np.full(4000, 0.5)):
+        noisy = np.c_[1 - truth - noise, truth + noise]
+        smooth = smoothed(features, noisy, 1.0)[:, 1]
+        assert math.sqrt(((smooth - truth) ** 2).mean()) < 0.09
+    assert public_features(None, sp.csr_matrix(features)).shape == (4000, 30)
+    wide = sp.random(50, 2000, density=0.01, random_state=0, format="csr")
+    assert public_features(None, wide).shape == (50, 49)
+    supervised = make_pipeline(NeedsLabels(), LogisticRegression())
+    assert public_features(supervised, features).shape == (4000, 30)
+
+
+class NeedsLabels(StandardScaler):
+    def fit_transform(self, X: Any, y: Any) -> Any:  # type: ignore[override]
+        raise TypeError
+
+
+def test_warnings_are_left_as_they_were() -> None:
+    X, y, pool, *_ = data(200)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        quick(classes=[0, 1]).fit(X, y, X_public=pool)
+    assert [w for w in caught if "private" in str(w.message)] == []

@@ -1,0 +1,228 @@
+import datetime
+import decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import scipy.sparse as sp
+
+from mapl.errors import ParameterError
+from mapl.partition import chunk_rows, record_digests
+
+N_CHUNKS = 20
+
+
+def base_rows(n: int = 300) -> list[list[Any]]:
+    rng = np.random.default_rng(0)
+    return [
+        [int(rng.integers(90)), float(rng.normal()), str(rng.choice(["a", "bb", "c"]))]
+        for _ in range(n)
+    ]
+
+
+def to_numpy(rows: Any) -> Any:
+    table = np.empty((len(rows), 3), dtype=object)
+    for i, row in enumerate(rows):
+        table[i] = row
+    return table
+
+
+def to_pandas(rows: Any) -> Any:
+    return pd.DataFrame(rows, columns=["age", "score", "town"])
+
+
+def to_categories(rows: Any) -> Any:
+    return to_pandas(rows).astype({"town": "category"})
+
+
+def to_polars(rows: Any) -> Any:
+    return pl.DataFrame(
+        rows, schema=["age", "score", "town"], orient="row", strict=False
+    )
+
+
+def to_arrow(rows: Any) -> Any:
+    return pa.Table.from_pandas(to_pandas(rows))
+
+
+def contents(make: Any, rows: Any, labels: Any, groups: Any = None) -> list[Any]:
+    """What is in each chunk, in order, as values."""
+    chunks = chunk_rows(make(rows), labels, groups, n_chunks=N_CHUNKS)
+    assert sorted(np.concatenate(chunks)) == list(range(len(rows)))
+    return [[(repr(rows[i]), labels[i]) for i in chunk] for chunk in chunks]
+
+
+ADDED = {
+    "an empty cell": [None, 0.5, "a"],
+    "a missing number": [40, float("nan"), "bb"],
+    "a new category": [40, 0.5, "aardvark"],
+    "a longer string": [40, 0.5, "b" * 500],
+    "missing text": [40, 0.5, None],
+    "a large integer": [2**60 + 1, 0.5, "a"],
+    "a duplicate": base_rows()[7],
+}
+MAKERS = [list, to_numpy, to_pandas, to_categories, to_polars, to_arrow]
+
+
+@pytest.mark.parametrize("row", ADDED.values(), ids=ADDED.keys())
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("at", [0, 150])
+def test_one_added_record_changes_one_chunk(make: Any, row: Any, at: int) -> None:
+    rows, labels = base_rows(), [i % 2 for i in range(300)]
+    before = contents(make, rows, labels)
+    more, more_labels = rows.copy(), labels.copy()
+    more.insert(at, row)
+    more_labels.insert(at, 1)
+    after = contents(make, more, more_labels)
+    changed = [j for j in range(N_CHUNKS) if before[j] != after[j]]
+    assert len(changed) == 1
+    (j,) = changed
+    rest = list(after[j])
+    rest.remove((repr(row), 1))
+    assert rest == before[j]  # the others keep their order
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_one_added_person_changes_one_chunk(make: Any) -> None:
+    rows, labels = base_rows(), [0] * 300
+    groups = [f"p{i % 70}" for i in range(300)]
+    before = contents(make, rows, labels, groups)
+    more = [*rows, *rows[:5], [None, None, None]]
+    after = contents(make, more, [0] * 306, [*groups, *["somebody new"] * 6])
+    assert sum(b != a for b, a in zip(before, after, strict=True)) == 1
+
+
+def test_the_check_catches_a_split_by_position() -> None:
+    rows = base_rows()
+    halves = [np.array_split(np.arange(n), N_CHUNKS) for n in (300, 301)]
+    before, after = ([[repr(rows[i % 300]) for i in c] for c in h] for h in halves)
+    assert sum(b != a for b, a in zip(before, after, strict=True)) > 1
+
+
+def test_the_check_catches_keys_of_what_the_container_made() -> None:
+    """Category codes: one new category before the others renumbers them."""
+    rows = base_rows()
+    one, two = (
+        to_categories(r)["town"].cat.codes.to_numpy()[:300]
+        for r in (rows, [*rows, [1, 1.0, "aardvark"]])
+    )
+    keys = [record_digests(codes[:, None], None) for codes in (one, two)]
+    assert (keys[0] != keys[1]).any(axis=1).mean() > 0.5
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int64, np.float32, np.uint16, object])
+def test_a_number_has_one_key_whatever_stores_it(dtype: Any) -> None:
+    values = np.array([[0, 1], [7, 100]])
+    expected = record_digests(values.astype(np.float64), None)
+    assert (record_digests(values.astype(dtype), None) == expected).all()
+    assert (
+        record_digests(-0.0 * np.ones((1, 1)), None) == record_digests([[0]], None)
+    ).all()
+
+
+def test_missing_is_one_thing_and_text_is_another() -> None:
+    missing = [None, float("nan"), pd.NA, pd.NaT, np.nan]
+    keys = {record_digests([[value]], None).tobytes() for value in missing}
+    assert len(keys) == 1
+    others = [
+        "",
+        "nan",
+        "1",
+        1,
+        b"1",
+        datetime.date(2020, 1, 1),
+        True,
+        2**60,
+        2**60 + 1,
+    ]
+    assert (
+        len({record_digests([[v]], None).tobytes() for v in others}) == 8
+    )  # 1 == True
+    assert (
+        record_digests([[decimal.Decimal("0.5")]], None)
+        == record_digests([[0.5]], None)
+    ).all()
+
+
+def test_wide_integers_keep_all_their_digits() -> None:
+    wide = record_digests(np.array([[2**60], [2**60 + 1]]), None)
+    assert (wide[0] != wide[1]).any()
+    assert (wide == record_digests([[2**60], [2**60 + 1]], None)).all()
+
+
+def test_containers_of_the_same_values_give_the_same_chunks() -> None:
+    rows, labels = base_rows(), [0] * 300
+    expected = contents(list, rows, labels)
+    for make in MAKERS:
+        assert contents(make, rows, labels) == expected
+
+
+def test_sparse_rows_are_told_by_their_cells() -> None:
+    dense = np.random.default_rng(0).binomial(1, 0.1, size=(200, 30)).astype(float)
+    labels = np.arange(200) % 3
+    matrix = sp.csr_matrix(dense)
+    explicit = sp.csr_matrix(dense + 1)  # every cell stored, zeros too
+    explicit.data = explicit.data - 1
+    before = record_digests(matrix, labels)
+    assert (record_digests(explicit, labels) == before).all()
+    assert (record_digests(sp.csc_matrix(dense), labels) == before).all()
+    more = record_digests(sp.vstack([matrix, np.ones((1, 30))]), [*labels, 9])
+    assert (more[:200] == before).all()
+    assert len({row.tobytes() for row in record_digests(matrix, labels)}) > 150
+    assert record_digests(matrix[:0], labels[:0]).shape == (0, 2)
+
+
+def test_texts_are_records() -> None:
+    texts = [f"message {i}" for i in range(100)]
+    as_list = chunk_rows(texts, None, None, n_chunks=5)
+    as_array = chunk_rows(np.array(texts), None, None, n_chunks=5)
+    as_series = chunk_rows(pd.Series(texts), None, None, n_chunks=5)
+    for a, b, c in zip(as_list, as_array, as_series, strict=True):
+        assert a.tolist() == b.tolist() == c.tolist()
+
+
+def test_order_of_the_file_never_matters() -> None:
+    rows, labels = base_rows(), [i % 2 for i in range(300)]
+    order = np.random.default_rng(1).permutation(300)
+    shuffled = [rows[i] for i in order], [labels[i] for i in order]
+    assert contents(list, rows, labels) == contents(list, *shuffled)
+
+
+def test_copies_spread_and_salt_makes_another_partition() -> None:
+    same = np.zeros((1000, 2))
+    sizes = [len(c) for c in chunk_rows(same, None, None, n_chunks=10)]
+    assert min(sizes) > 60
+    distinct = np.arange(1000)[:, None]
+    one, two = (chunk_rows(distinct, None, None, n_chunks=10, salt=s) for s in (0, 1))
+    assert one[0].tolist() != two[0].tolist()
+
+
+def test_more_chunks_than_records_leaves_chunks_empty() -> None:
+    chunks = chunk_rows(np.arange(3)[:, None], None, None, n_chunks=50)
+    assert sum(map(len, chunks)) == 3
+    assert len(chunks) == 50
+    assert chunk_rows(np.empty((0, 2)), None, None, n_chunks=2)[0].size == 0
+
+
+def test_tables_of_any_shape_and_dates_have_keys() -> None:
+    images = np.arange(24.0).reshape(2, 3, 4)
+    flat = images.reshape(2, 12)
+    assert (record_digests(images, None) == record_digests(flat, None)).all()
+    days = pd.DataFrame({"day": pd.to_datetime(["2020-01-01", "2020-01-02", None])})
+    assert len({row.tobytes() for row in record_digests(days, None)}) == 3
+    moments = np.array(["2020-01-01", "2020-01-02"], dtype="datetime64[s]")
+    assert len({row.tobytes() for row in record_digests(moments, None)}) == 2
+    lists = [np.array([1.0, 2.0]), np.array([3.0, 4.0])]
+    assert (record_digests(lists, None) == record_digests(np.array(lists), None)).all()
+
+
+def test_bad_input_says_what_to_do() -> None:
+    with pytest.raises(ParameterError, match=r"values of type frozenset.*groups="):
+        record_digests([[frozenset({1})]], None)
+    with pytest.raises(ParameterError, match="same length, got 3 and 2"):
+        record_digests(np.zeros((3, 1)), [1, 2])
+    with pytest.raises(ParameterError, match="groups must have one value a record"):
+        chunk_rows(np.zeros((3, 1)), None, [1], n_chunks=2)

@@ -68,15 +68,31 @@ def test_every_exception_is_in_the_tree_at_the_top_and_exported() -> None:
             assert name in mapl.__all__
 
 
+def test_every_command_and_option_is_documented() -> None:
+    from mapl.cli import main
+
+    text = (ROOT / "docs" / "cli.md").read_text()
+    commands = dict(main.commands)
+    commands |= {
+        f"certificate {n}": c for n, c in commands["certificate"].commands.items()
+    }
+    for name, command in commands.items():
+        assert f"mapl {name}" in text
+        for parameter in command.params:
+            assert parameter.opts[0] in text, f"mapl {name} {parameter.opts[0]}"
+
+
 def test_the_readme_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     exec(compile(code, "README.md", "exec"), {})
-    assert "0.99" in capsys.readouterr().out
+    score, epsilon = map(float, capsys.readouterr().out.split())
+    assert score > 0.6
+    assert 0.99 < epsilon <= 1
 
 
-def test_the_demo_runs_and_shows_both_calibrations(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    import_module("mapl.demo").main()
+def test_the_demo_runs_on_its_own_data(capsys: pytest.CaptureFixture[str]) -> None:
+    import_module("mapl.demo").main(epsilons=(4.0,), n_teachers=40)
     shown = capsys.readouterr().out
-    assert shown.count("published") == shown.count("tight") == 3
+    assert "UCI Adult: 26,0" in shown
+    (accuracy,) = re.findall(r"^ +4 +[\d.]+ +([\d.]+)%", shown, re.M)
+    assert float(accuracy) > 80

@@ -114,6 +114,17 @@ def test_what_fails_has_no_vote_and_nothing_leaks(
     assert "private" not in "".join(capsys.readouterr())
 
 
+class FailsWhenAsked(Recorder):
+    def predict(self, X: Any) -> Any:
+        raise ValueError("a private value")
+
+
+def test_a_teacher_that_fails_when_asked_has_no_vote() -> None:
+    X, y = data(50)
+    votes = ask(run(FailsWhenAsked(), X, y, [np.arange(50)]), X, n_classes=2)
+    assert (votes == NO_VOTE).all()
+
+
 def test_a_chunk_with_one_class_votes_that_class() -> None:
     X = np.zeros((4, 2))
     codes = np.array([1, 1, 0, 2])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mapl.errors import (
         BudgetExceededError,
+        CertificateError,
         MaplError,
         MechanismStateError,
         ParameterError,
@@ -34,6 +35,7 @@ __all__ = [
     "NO_VOTE",
     "Answer",
     "BudgetExceededError",
+    "CertificateError",
     "ChargedDissent",
     "MaplError",
     "MechanismStateError",

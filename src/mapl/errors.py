@@ -3,6 +3,7 @@
 MaplError
 ├── ParameterError (ValueError)     an argument breaks a stated constraint
 ├── BudgetExceededError             more was asked for than is left
+├── CertificateError                a certificate does not hold
 ├── MechanismStateError             a running mechanism was copied, forked or pickled
 └── UnsupportedEventError           an event this version cannot account for
 
@@ -30,6 +31,10 @@ class ParameterError(MaplError, ValueError):
 
 class BudgetExceededError(MaplError):
     """More was asked for than is left; nothing was released."""
+
+
+class CertificateError(MaplError):
+    """A certificate cannot be read, or claims what does not hold."""
 
 
 class MechanismStateError(MaplError):

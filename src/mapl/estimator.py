@@ -20,6 +20,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from mapl import certificate
 from mapl.errors import ParameterError, PrivacyWarning, integer, positive, probability
 from mapl.labeler import Budget, Labeler
 from mapl.mechanisms import ABSTAIN, ChargedDissent, NoisyMax, SparseVector
@@ -88,6 +89,8 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         The classes.
     events_ : list of Event
         What was released; ``mapl.accounting`` turns it into epsilon.
+    certificate_ : dict
+        The guarantee, what it stands on and what it assumes; `mapl.certificate`.
     public_labels_ : ndarray of int, shape (n_public,)
         The class index published for each public point, ``ABSTAIN`` for none.
     soft_labels_ : ndarray of shape (n_public, n_classes)
@@ -185,7 +188,32 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         budget = Budget(epsilon=self.epsilon, delta=self.delta)
         self._publish(Labeler(votes, n_classes=n_classes, budget=budget), pool)
         self.events_ = budget.events
+        self.certificate_ = self._certificate()
         return self
+
+    def _certificate(self) -> dict[str, Any]:
+        """Everything in it is public: parameters, and events made of them."""
+        neighbours = {
+            "records": "data sets of which one has one unit more",
+            "labels": "data sets that differ in the labels of one unit alone",
+        }
+        return certificate.make(
+            self.events_,
+            delta=self.delta,
+            unit="a record, or all records that share a value of groups",
+            neighbours=neighbours[self.privacy],
+            mechanism=self.mechanism,
+            public={
+                "n_teachers": self.n_teachers,
+                "classes": self.classes_.tolist(),
+                "classes_declared": self.classes is not None,
+                "n_public": len(self.public_labels_),
+                "privacy": self.privacy,
+                "assumed": "X_public, classes and all parameters do not come from the "
+                "private data",
+            },
+            ledger="in memory: this budget is of this fit alone, and is not kept",
+        )
 
     def _publish(self, labeler: Labeler, pool: Any) -> None:
         """Everything from here on is made of public values."""

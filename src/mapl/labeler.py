@@ -5,7 +5,6 @@ A `Budget` is charged before any noise is drawn, and nothing is ever refunded.
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,13 @@ import numpy.typing as npt
 from mapl import accounting
 from mapl.errors import BudgetExceededError, positive, probability
 from mapl.events import Event
-from mapl.mechanisms import ChargedDissent, NoisyMax, SoftAnswer, SparseVector
+from mapl.mechanisms import (
+    Answer,
+    ChargedDissent,
+    NoisyMax,
+    SoftAnswer,
+    SparseVector,
+)
 from mapl.votes import Votes
 
 Ints = npt.NDArray[np.int64]
@@ -31,8 +36,7 @@ class Budget:
 
     Examples
     --------
-    >>> from fractions import Fraction
-    >>> from mapl.events import GaussianEvent
+    >>>     >>> from mapl.events import GaussianEvent
     >>> from mapl.labeler import Budget
     >>> budget = Budget(epsilon=1.0, delta=1e-5)
     >>> budget.charge(GaussianEvent(sigma=Fraction(50), steps=100))
@@ -87,25 +91,16 @@ class Labeler:
         self.budget.charge(mechanism.event)
         self._mechanism = mechanism
 
-    def labels(self, rows: Ints | None = None) -> Any:
+    def labels(self, rows: Ints) -> Answer | SoftAnswer:
         """Return the open mechanism's answer for some of the points."""
         assert not isinstance(self._mechanism, ChargedDissent)
-        return self._mechanism.answer(self._some(rows))
+        votes = Votes(self._votes.predictions[:, rows], self._votes.n_classes)
+        return self._mechanism.answer(votes)
 
     def shares(self, guess: Ints) -> SoftAnswer:
         """Return the noisy shares of who disagrees with a public guess."""
         assert isinstance(self._mechanism, ChargedDissent)
         return self._mechanism.answer(self._votes, guess)
 
-    def _some(self, rows: Ints | None) -> Votes:
-        if rows is None:
-            return self._votes
-        return Votes(self._votes.predictions[:, rows], self._votes.n_classes)
-
     def __repr__(self) -> str:
         return f"Labeler({self._votes.n_queries} public points)"
-
-
-def noise_share(sigma: Fraction, n_teachers: int) -> float:
-    """The standard deviation of the noise on a share of the vote."""
-    return float(sigma) / n_teachers

@@ -1,0 +1,232 @@
+"""The commands, run as people run them, on files."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from mapl.cli import main
+
+
+def run(*arguments: Any, code: int = 0) -> Any:
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def table(n: int, seed: int) -> Any:
+    rng = np.random.default_rng(seed)
+    age = rng.integers(18, 90, n)
+    town = rng.choice(["York", "Bath", "Ely"], n)
+    rich = age + 20 * (town == "Bath") + rng.normal(0, 8, n) > 60
+    frame = pd.DataFrame(
+        {"age": age, "town": town, "rich": np.where(rich, "yes", "no")}
+    )
+    frame["person"] = np.arange(n) % (n // 2)
+    return frame
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("files")
+    private = table(3000, 0)
+    private.loc[3, "age"] = None
+    private["age"] = private["age"].astype(object)
+    private.loc[4, "age"] = "unknown"
+    private.loc[5, "town"] = None
+    private.loc[6, "rich"] = None
+    private["only_private"] = 1
+    private.to_csv(path / "private.csv", index=False)
+    public = table(800, 1).drop(columns=["rich", "person"]).assign(only_public="x")
+    public.to_parquet(path / "public.parquet")
+    table(500, 2).to_csv(path / "test.csv", index=False)
+    return path
+
+
+def learn(folder: Path, out: Path, *more: Any, code: int = 0) -> Any:
+    return run(
+        "learn",
+        folder / "private.csv",
+        "--target",
+        "rich",
+        "--public",
+        folder / "public.parquet",
+        "--epsilon",
+        4,
+        "--teachers",
+        30,
+        "--out",
+        out,
+        *more,
+        code=code,
+    )
+
+
+@pytest.fixture(scope="module")
+def learned(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("out")
+    more = ("--classes", "no,yes", "--groups", "person", "--test", folder / "test.csv")
+    result = learn(folder, out, *more, "--test-is-public", "--json")
+    assert "only_private, only_public" in result.stderr
+    shown = json.loads(result.stdout)
+    assert shown["accuracy"] > 0.75
+    assert shown["epsilon"] <= 4
+    assert shown["answered"] == 800
+    return out
+
+
+def test_learn_writes_what_may_be_published_and_nothing_else(learned: Path) -> None:
+    names = {path.name for path in learned.iterdir()}
+    assert names == {"model.skops", "certificate.json", "labels.parquet", "report.html"}
+    labels = pd.read_parquet(learned / "labels.parquet")
+    assert labels.columns.tolist() == ["age", "town", "label"]
+    assert set(labels["label"]) == {"no", "yes"}
+    page = (learned / "report.html").read_text()
+    assert "at most a factor" in page
+    assert "Accuracy" in page
+    for path in learned.iterdir():
+        assert b"2999" not in path.read_bytes()  # the number of private records
+        assert b"3000" not in path.read_bytes()
+
+
+def test_a_score_that_is_not_public_stays_on_the_terminal(
+    folder: Path, tmp_path: Path
+) -> None:
+    more = ("--classes", "no,yes", "--test", folder / "test.csv", "--mechanism")
+    result = learn(folder, tmp_path, *more, "noisy-max")
+    assert "accuracy" in result.stdout
+    page = (tmp_path / "report.html").read_text()
+    assert "Accuracy" not in page
+    assert "no answer" in page
+
+
+@pytest.mark.filterwarnings("ignore::mapl.PrivacyWarning")
+def test_any_estimator_by_name_or_path(folder: Path, tmp_path: Path) -> None:
+    for name in ("tree", "boosting", "forest", "sklearn.naive_bayes.BernoulliNB"):
+        learn(folder, tmp_path, "--estimator", name, "--teachers", 5, "--epsilon", 9)
+        out = tmp_path / "labels.csv"
+        run("predict", tmp_path, folder / "test.csv", "--out", out)
+        assert len(pd.read_csv(out)) == 500
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_predict_labels_a_file(
+    learned: Path, folder: Path, tmp_path: Path, ending: str
+) -> None:
+    out = tmp_path / f"labels.{ending}"
+    result = run("predict", learned, folder / "test.csv", "--out", out, "--json")
+    assert json.loads(result.stdout)["records"] == 500
+    labelled = pd.read_csv(out) if ending == "csv" else pd.read_parquet(out)
+    assert (labelled["prediction"] == labelled["rich"]).mean() > 0.75
+
+
+def test_certificate_verify_recomputes_and_refuses(
+    learned: Path, tmp_path: Path
+) -> None:
+    path = learned / "certificate.json"
+    shown = json.loads(run("certificate", "verify", path, "--json").stdout)
+    assert shown["holds"]
+    assert shown["model"].endswith("model.skops")
+    tampered = json.loads(path.read_text())
+    tampered["epsilon"] = 0.1
+    other = tmp_path / "certificate.json"
+    other.write_text(json.dumps(tampered))
+    assert "claims 0.1" in run("certificate", "verify", other, code=2).stderr
+    other.write_text(path.read_text())
+    assert "not checked" in run("certificate", "verify", other).stdout
+    refused = run("certificate", "verify", path, "--model", other, code=2)
+    assert "is not the model that was certified" in refused.stderr
+
+
+def test_a_model_with_code_in_it_is_not_loaded(
+    learned: Path, tmp_path: Path, folder: Path
+) -> None:
+    import skops.io
+
+    from mapl import certificate
+
+    for name in ("certificate.json", "model.skops"):
+        (tmp_path / name).write_bytes((learned / name).read_bytes())
+    skops.io.dump(CliRunner(), tmp_path / "model.skops")
+    out = ("--out", tmp_path / "labels.csv")
+    assert (
+        "digest differs"
+        in run("predict", tmp_path, folder / "test.csv", *out, code=2).stderr
+    )
+    signed = certificate.read(tmp_path / "certificate.json")
+    resigned = certificate.with_model(signed, tmp_path / "model.skops")
+    certificate.write(resigned, tmp_path / "certificate.json")
+    refused = run("predict", tmp_path, folder / "test.csv", *out, code=2)
+    assert "not trusted: click.testing.CliRunner" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--target", "wealth"], "Column 'wealth' is not in"),
+        (["--groups", "nobody"], "Column 'nobody' is not in"),
+        (["--epsilon", "0"], "epsilon must be a finite number > 0, got 0.0"),
+        (["--estimator", "magic"], "estimator must be one of logistic"),
+        (["--mechanism", "magic"], "mechanism must be one of"),
+        (["--classes", "a,b"], "label that is not among classes"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_2(
+    folder: Path, tmp_path: Path, more: list[str], message: str
+) -> None:
+    result = learn(folder, tmp_path / "out", *["--classes", "no,yes"], *more, code=2)
+    assert message in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_files_that_are_no_tables_show_none_of_their_lines(
+    folder: Path, tmp_path: Path
+) -> None:
+    bad = tmp_path / "private.csv"
+    bad.write_text('a,b\n"secret')
+    result = run(
+        *("learn", bad, "--target", "a", "--public", folder / "public.parquet"),
+        *("--epsilon", 1, "--out", tmp_path / "out"),
+        code=2,
+    )
+    assert "cannot be read as a table" in result.stderr
+    assert "secret" not in result.output
+    other = tmp_path / "other.csv"
+    pd.DataFrame({"z": [1], "rich": ["yes"]}).to_csv(other, index=False)
+    named = ("--target", "rich", "--epsilon", 1, "--out", tmp_path / "out")
+    none = run("learn", other, "--public", folder / "public.parquet", *named, code=2)
+    assert "no column in common" in none.stderr
+
+
+def test_columns_that_are_missing_are_named(
+    learned: Path, folder: Path, tmp_path: Path
+) -> None:
+    short = tmp_path / "short.csv"
+    pd.DataFrame({"age": [1]}).to_csv(short, index=False)
+    out = ("--out", tmp_path / "labels.csv")
+    assert (
+        "lacks the column 'town'" in run("predict", learned, short, *out, code=2).stderr
+    )
+    more = ("--classes", "no,yes", "--test", short)
+    assert "test file lacks" in learn(folder, tmp_path / "out", *more, code=2).stderr
+
+
+def test_budget_errors_exit_3(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("mapl.labeler.accounting.delta", lambda *_, **__: 1.0)
+    refused = learn(folder, tmp_path / "out", "--classes", "no,yes", code=3)
+    assert "Budget exceeded" in refused.stderr
+
+
+def test_help_and_version_and_demo(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "learn" in run("--help").output
+    assert "mapl" in run("--version").output
+    called: list[int] = []
+    monkeypatch.setattr("mapl.demo.main", lambda: called.append(1))
+    run("demo")
+    assert called

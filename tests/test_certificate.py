@@ -16,7 +16,7 @@ def made(**named: Any) -> dict[str, Any]:
         [GaussianEvent(sigma=Fraction(40), steps=100, **named)],
         delta=1e-5,
         unit="record",
-        neighbours="one record more or less",
+        neighbours="if one record is added or removed",
         mechanism="dissent",
         public={"n_teachers": 250},
         ledger="none",

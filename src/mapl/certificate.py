@@ -53,7 +53,7 @@ def make(
     delta : float
         For which epsilon is stated.
     unit, neighbours : str
-        Whose presence is protected, and what neighbouring data sets are.
+        Whose presence is protected, and how neighbours differ: "if one record is ...".
     mechanism : str
         How votes were released.
     public : mapping
@@ -85,7 +85,7 @@ def _sentence(epsilon: float | None, delta: float, neighbours: str) -> str:
     return (
         f"Whatever is computed from what was published, its probability changes by at "
         f"most a factor {math.exp(min(epsilon, 700)):.4g} (e^{epsilon:g}), up to "
-        f"{delta:g}, between neighbours: {neighbours}."
+        f"{delta:g}, {neighbours}."
     )
 
 
@@ -115,7 +115,7 @@ def verify(certificate: Mapping[str, Any], *, model: Path | None = None) -> floa
     >>> from mapl.events import GaussianEvent
     >>> made = certificate.make(
     ...     [GaussianEvent(sigma=Fraction(40), steps=100)],
-    ...     delta=1e-5, unit="record", neighbours="one record more or less",
+    ...     delta=1e-5, unit="record", neighbours="if one record is added",
     ...     mechanism="dissent", public={"n_teachers": 250}, ledger="none",
     ... )
     >>> round(certificate.verify(made), 2)

@@ -165,6 +165,7 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             Whose record each is: the guarantee then is for a whole person.
         """
         self._check_parameters()
+        self._grouped = groups is not None
         X = self._validated(X, reset=True)
         y = column_or_1d(y, warn=True)
         check_consistent_length(X, y, groups)
@@ -194,13 +195,13 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     def _certificate(self) -> dict[str, Any]:
         """Everything in it is public: parameters, and events made of them."""
         neighbours = {
-            "records": "data sets of which one has one unit more",
-            "labels": "data sets that differ in the labels of one unit alone",
+            "records": "if one unit is added to the private data or removed",
+            "labels": "if the labels of one unit are changed",
         }
         return certificate.make(
             self.events_,
             delta=self.delta,
-            unit="a record, or all records that share a value of groups",
+            unit="all records of one group" if self._grouped else "a record",
             neighbours=neighbours[self.privacy],
             mechanism=self.mechanism,
             public={

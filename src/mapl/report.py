@@ -73,7 +73,6 @@ def render(
         "epsilon": certificate["epsilon"],
         "delta": certificate["delta"],
         "protected unit": certificate["unit"],
-        "neighbours": certificate["neighbours"],
         "teachers": public["n_teachers"],
         "public points": public["n_public"],
         "mechanism": certificate["mechanism"],

@@ -70,28 +70,20 @@ def test_modules_use_only_what_they_may(module: str) -> None:
     assert {name.split(".")[0] for name in imports(module)} <= allowed
 
 
-def test_importing_mapl_loads_nothing_heavy() -> None:
-    code = "import mapl, sys; print(*sys.modules)"
+def loaded_by(module: str) -> set[str]:
+    code = f"import {module}, sys; print(*sys.modules)"
     run = [sys.executable, "-c", code]
-    loaded = subprocess.run(
-        run, capture_output=True, text=True, check=True
-    ).stdout.split()
-    assert not {"numpy", "scipy", "dp_accounting", "cryptography"} & set(loaded)
+    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
 
 
-def test_the_command_line_starts_without_the_learners_libraries() -> None:
-    code = "import mapl.cli, sys; print(*sys.modules)"
-    run = [sys.executable, "-c", code]
-    loaded = subprocess.run(
-        run, capture_output=True, text=True, check=True
-    ).stdout.split()
-    assert not {"numpy", "scipy", "sklearn", "pandas", "skops"} & set(loaded)
-
-
-def test_importing_the_mechanisms_does_not_load_the_accountants_libraries() -> None:
-    code = "import mapl.mechanisms, sys; print(*sys.modules)"
-    run = [sys.executable, "-c", code]
-    loaded = subprocess.run(
-        run, capture_output=True, text=True, check=True
-    ).stdout.split()
-    assert not {"scipy", "dp_accounting", "sklearn", "matplotlib"} & set(loaded)
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        ("mapl", {"numpy", "scipy", "dp_accounting", "cryptography"}),
+        ("mapl.cli", {"numpy", "scipy", "sklearn", "pandas", "skops"}),
+        ("mapl.mechanisms", {"scipy", "dp_accounting", "sklearn", "matplotlib"}),
+    ],
+)
+def test_imports_stay_light(module: str, heavy: set[str]) -> None:
+    assert not heavy & loaded_by(module)

@@ -10,8 +10,6 @@ left.
 
 from __future__ import annotations
 
-import os
-import threading
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NoReturn
@@ -22,7 +20,6 @@ import numpy.typing as npt
 from mapl import accounting
 from mapl.errors import (
     BudgetExceededError,
-    MechanismStateError,
     ParameterError,
     integer,
     positive,
@@ -30,6 +27,7 @@ from mapl.errors import (
     rational,
 )
 from mapl.events import GaussianEvent
+from mapl.guard import Guard
 from mapl.noise import SYSTEM, Source, discrete_gaussian
 from mapl.votes import NO_VOTE, Votes
 
@@ -109,7 +107,7 @@ class NoisyMax:
             self.sigma, steps_per_query(n_classes) * n_queries, source=source
         )
         self._source = source
-        self._guard = _Guard(type(self).__name__)
+        self._guard = Guard(type(self).__name__)
 
     @classmethod
     def for_budget(
@@ -211,7 +209,7 @@ class ChargedDissent:
         self.event = _event(self.sigma, 2 * dissents, source=source)
         self._left = np.full(n_teachers, dissents, dtype=np.int64)
         self._source = source
-        self._guard = _Guard(type(self).__name__)
+        self._guard = Guard(type(self).__name__)
 
     @classmethod
     def for_budget(
@@ -382,29 +380,3 @@ def _check_left(votes: Votes, left: int) -> None:
 
 def _mark(source: Source) -> str:
     return "" if source.private else ", NOT PRIVATE: seeded noise"
-
-
-class _Guard:
-    """Lets one thread of one process through; refuses copies."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._process = os.getpid()
-        self._lock = threading.Lock()
-
-    def __enter__(self) -> None:
-        if os.getpid() != self._process:
-            raise MechanismStateError(
-                f"This {self.name} was opened in another process: used here too, its "
-                "budget would be spent twice. Nothing was released."
-            )
-        self._lock.acquire()
-
-    def __exit__(self, *error: object) -> None:
-        self._lock.release()
-
-    def refuse_copy(self) -> NoReturn:
-        raise MechanismStateError(
-            f"A running {self.name} cannot be copied or pickled: its budget would be "
-            "spent twice. Keep event and state() inside the trust boundary instead."
-        )

@@ -15,8 +15,6 @@ A mechanism's running state is private: it is not printed, copied or pickled.
 from __future__ import annotations
 
 import math
-import os
-import threading
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, NoReturn
@@ -32,7 +30,6 @@ from mapl.calibration import (
 )
 from mapl.dissent import ChargedDissent, NoisyMax, SoftAnswer
 from mapl.errors import (
-    MechanismStateError,
     ParameterError,
     integer,
     positive,
@@ -40,6 +37,7 @@ from mapl.errors import (
     rational,
 )
 from mapl.events import SparseVectorEvent, StableReleaseEvent
+from mapl.guard import Guard
 from mapl.noise import SYSTEM, Source, discrete_laplace
 from mapl.votes import ABSTAIN, Votes
 
@@ -255,8 +253,7 @@ class SparseVector:
         self.n_abstained = 0
         self._source = source
         self._threshold_noise: int | None = None
-        self._process = os.getpid()
-        self._lock = threading.Lock()
+        self._guard = Guard(type(self).__name__)
 
     @classmethod
     def from_event(
@@ -387,8 +384,7 @@ class SparseVector:
             what was released so far, and on nothing else that is private.
         """
         values, distances = _checked(values, distances)
-        self._refuse_second_process()
-        with self._lock:
+        with self._guard:
             answered, n_asked = self._run(distances)
         return _answer(values, answered, n_asked=n_asked)
 
@@ -450,19 +446,8 @@ class SparseVector:
             self._threshold_noise = int(drawn[0])
         return self.threshold + self._threshold_noise
 
-    def _refuse_second_process(self) -> None:
-        if os.getpid() != self._process:
-            raise MechanismStateError(
-                "This SparseVector was opened in another process: used here too, its "
-                "budget would be spent twice. Nothing was released."
-            )
-
     def __reduce__(self) -> NoReturn:
-        raise MechanismStateError(
-            "A running SparseVector cannot be copied or pickled: its budget would be "
-            "spent twice. Keep event and state() inside the trust boundary, and go on "
-            "with SparseVector.resume(event, state)."
-        )
+        self._guard.refuse_copy()
 
     def __repr__(self) -> str:
         seeded = "" if self._source.private else ", NOT PRIVATE: seeded noise"

@@ -12,8 +12,8 @@ from mapl.errors import MechanismStateError
 class Guard:
     """Lets one thread of one process through, and refuses copies.
 
-    A second thread would race for the budget; a copy, a pickle or a forked process would
-    have a budget of its own.
+    A second thread would race for the budget; a copy, a pickle or a forked process
+    would have a budget of its own.
     """
 
     def __init__(self, name: str) -> None:

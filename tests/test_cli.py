@@ -108,7 +108,7 @@ def test_a_score_that_is_not_public_stays_on_the_terminal(
 @pytest.mark.filterwarnings("ignore::mapl.PrivacyWarning")
 def test_any_estimator_by_name_or_path(folder: Path, tmp_path: Path) -> None:
     for name in ("tree", "boosting", "forest", "sklearn.naive_bayes.BernoulliNB"):
-        learn(folder, tmp_path, "--estimator", name, "--teachers", 5, "--epsilon", 9)
+        learn(folder, tmp_path, "--estimator", name, "--teachers", 2, "--epsilon", 20)
         out = tmp_path / "labels.csv"
         run("predict", tmp_path, folder / "test.csv", "--out", out)
         assert len(pd.read_csv(out)) == 500
@@ -214,6 +214,16 @@ def test_columns_that_are_missing_are_named(
     )
     more = ("--classes", "no,yes", "--test", short)
     assert "test file lacks" in learn(folder, tmp_path / "out", *more, code=2).stderr
+
+
+def test_nothing_is_said_of_columns_that_both_files_have(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from mapl.cli import _tell_of_other_columns
+
+    frame = table(2, 0)
+    _tell_of_other_columns(frame, frame, list(frame.columns), (None,))
+    assert capsys.readouterr().err == ""
 
 
 def test_budget_errors_exit_3(

@@ -36,7 +36,8 @@ class Budget:
 
     Examples
     --------
-    >>>     >>> from mapl.events import GaussianEvent
+    >>> from fractions import Fraction
+    >>> from mapl.events import GaussianEvent
     >>> from mapl.labeler import Budget
     >>> budget = Budget(epsilon=1.0, delta=1e-5)
     >>> budget.charge(GaussianEvent(sigma=Fraction(50), steps=100))

@@ -17,7 +17,7 @@ ALLOWED = {
     "noise": {"cryptography"},
     "curves": {"scipy"},
     "accounting": {"dp_accounting"},
-    "teachers": {"joblib", "rich", "sklearn"},
+    "teachers": {"joblib", "rich", "sklearn", "threadpoolctl"},
     "student": {"sklearn"},
     "estimator": {"pandas", "sklearn"},
     "demo": {"pandas", "sklearn"},

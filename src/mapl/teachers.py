@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
 from sklearn.utils import _safe_indexing
+from threadpoolctl import threadpool_limits
 
 from mapl.partition import record_digests
 from mapl.votes import NO_VOTE
@@ -31,6 +32,7 @@ Predictions = npt.NDArray[np.integer[Any]]
 _BLOCK_CELLS = 1 << 24  # cells of the public data that are asked in one go
 _TASK_SECONDS = 1.0  # work handed to another process in one go
 _QUIET_SECONDS = 2.0  # nothing is shown before
+_SMALL_SECONDS = 0.5  # below, a task gets one thread of the numerical libraries
 
 
 @dataclass(frozen=True)
@@ -239,9 +241,11 @@ def _run(
         each = time.perf_counter() - start
         progress.advance(1)
         if joblib.effective_n_jobs(n_jobs) == 1 or each * n < _QUIET_SECONDS:
-            for j in range(1, n):
-                yield job(j)()
-                progress.advance(1)
+            # Small tasks lose more by waiting for threads than they gain by them.
+            with threadpool_limits(1 if each < _SMALL_SECONDS else None):
+                for j in range(1, n):
+                    yield job(j)()
+                    progress.advance(1)
             return
         size = max(1, min(int(_TASK_SECONDS / max(each, 1e-9)), n // 8 + 1))
         groups = [range(a, min(n, a + size)) for a in range(1, n, size)]

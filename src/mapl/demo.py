@@ -15,7 +15,7 @@ import numpy as np
 from mapl import accounting
 from mapl.estimator import PrivateClassifier
 
-EPSILONS, DELTA, N_TEACHERS = (0.5, 1.0, 2.0, 4.0), 1e-5, 250
+EPSILONS, DELTA, N_TEACHERS = (0.5, 1.0, 4.0), 1e-5, 250
 
 
 def load() -> dict[str, Any]:

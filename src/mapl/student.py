@@ -173,8 +173,8 @@ def fit_soft(student: Any, pool: Any, soft: Floats, classes: npt.NDArray[Any]) -
         name = f"{step}__sample_weight"
     if not has_fit_parameter(last, "sample_weight"):
         return fit_hard(student, pool, classes[soft.argmax(axis=1)])
-    # Shares below a thousandth change nothing but the time that it takes.
-    row, code = np.nonzero(soft >= 1e-3)
+    # Small shares change little but the time, above all with many classes.
+    row, code = np.nonzero(soft >= min(0.01, 0.1 * soft.max()))
     if len(np.unique(code)) == 1:
         return fit_hard(student, pool, classes[soft.argmax(axis=1)])
     from sklearn.utils import _safe_indexing

@@ -194,14 +194,20 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     def _certificate(self) -> dict[str, Any]:
         """Everything in it is public: parameters, and events made of them."""
+        unit = "all records of one group" if self._grouped else "a record"
         neighbours = {
-            "records": "if one unit is added to the private data or removed",
-            "labels": "if the labels of one unit are changed",
+            "records": f"if one unit ({unit}) is added to the private data or removed",
+            "labels": f"if the labels of one unit ({unit}) are changed",
         }
+        declared = "X_public, classes and all parameters do not come from private data"
+        undeclared = (
+            "X_public and all parameters do not come from private data; the list of "
+            "classes does, and is not protected"
+        )
         return certificate.make(
             self.events_,
             delta=self.delta,
-            unit="all records of one group" if self._grouped else "a record",
+            unit=unit,
             neighbours=neighbours[self.privacy],
             mechanism=self.mechanism,
             public={
@@ -210,8 +216,7 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
                 "classes_declared": self.classes is not None,
                 "n_public": len(self.public_labels_),
                 "privacy": self.privacy,
-                "assumed": "X_public, classes and all parameters do not come from the "
-                "private data",
+                "assumed": undeclared if self.classes is None else declared,
             },
             ledger="in memory: this budget is of this fit alone, and is not kept",
         )

@@ -35,7 +35,7 @@ table {{ border-collapse: collapse; }} td, th {{ text-align: left; padding: .2re
 <ul>
 <li>The model, the published labels and this page may be passed on: no further use of
 them weakens the guarantee.</li>
-<li>It holds whatever anybody else knows, and for every person in the private data.</li>
+<li>It holds whatever anybody else knows, and for every unit in the private data.</li>
 </ul>
 <h2>What you may not conclude</h2>
 <ul>

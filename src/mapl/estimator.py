@@ -173,6 +173,7 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         check_classification_targets(y)
         self.classes_, codes = self._encoded(y)
         X, codes, groups, pool, keys = self._split(X, codes, groups, X_public)
+        self._rehearse(pool)
         seed = _seed(self.random_state)
         chunks = chunk_rows(X, keys, groups, n_chunks=self.n_teachers, salt=seed)
         teachers = train(
@@ -220,6 +221,28 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             },
             ledger="in memory: this budget is of this fit alone, and is not kept",
         )
+
+    def _rehearse(self, pool: Any) -> None:
+        """Try the learner on public records with made-up labels.
+
+        What fails inside a teacher is never shown; here nothing is private, so a
+        learner that cannot read such records is refused before anything is spent.
+        """
+        n = min(_num_samples(pool), 400)
+        if n < 50 or len(self.classes_) < 2:
+            return
+        labels = self.classes_[np.arange(n) % len(self.classes_)]
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                some = _safe_indexing(pool, np.arange(n))
+                clone(self._estimator()).fit(some, labels).predict(some)
+        except Exception as error:  # whatever it is: a teacher would meet it too
+            raise ParameterError(
+                f"estimator fails on the public records with made-up labels: {error} "
+                "Put what prepares the columns into a pipeline with it. Nothing was "
+                "released."
+            ) from error
 
     def _publish(self, labeler: Labeler, pool: Any) -> None:
         """Everything from here on is made of public values."""

@@ -26,7 +26,7 @@ from mapl.labeler import Budget, Labeler
 from mapl.mechanisms import ABSTAIN, ChargedDissent, NoisyMax, SparseVector
 from mapl.partition import chunk_rows
 from mapl.student import ask_in_rounds, fit_hard, fit_soft, public_features
-from mapl.teachers import ask, train
+from mapl.teachers import ask, set_seeds, train
 
 Ints = npt.NDArray[np.int64]
 
@@ -402,8 +402,6 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return clone(self._estimator() if self.student is None else self.student)
 
     def _seeded_student(self) -> Any:
-        from mapl.teachers import _seed as set_seeds
-
         student = self._student()
         set_seeds(student, _seed(self.random_state))
         return student

@@ -69,9 +69,9 @@ def chunk_rows(
         units = _with_copy_numbers(records)
         sort_keys = units.T
     else:
-        if _n_rows(groups) != len(records):
+        if n_rows(groups) != len(records):
             raise ParameterError(
-                f"groups must have one value a record, got {_n_rows(groups)} for "
+                f"groups must have one value a record, got {n_rows(groups)} for "
                 f"{len(records)} records."
             )
         units = record_digests(groups, None)
@@ -84,10 +84,10 @@ def chunk_rows(
 
 def record_digests(features: Any, labels: Any | None) -> Digests:
     """Return a 128-bit digest of each record's own values."""
-    n = _n_rows(features)
-    if labels is not None and _n_rows(labels) != n:
+    n = n_rows(features)
+    if labels is not None and n_rows(labels) != n:
         raise ParameterError(
-            f"X and y must have the same length, got {n} and {_n_rows(labels)}."
+            f"X and y must have the same length, got {n} and {n_rows(labels)}."
         )
     if hasattr(features, "tocsr"):
         rows: Iterator[Any] = _sparse_rows(features.tocsr(copy=True), labels)
@@ -241,7 +241,8 @@ def _pandas_na() -> object:
 # Containers -----------------------------------------------------------------------
 
 
-def _n_rows(data: Any) -> int:
+def n_rows(data: Any) -> int:
+    """Return how many records any container holds."""
     shape = getattr(data, "shape", None)
     return int(shape[0]) if shape else len(data)
 

@@ -23,7 +23,7 @@ from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 from threadpoolctl import threadpool_limits
 
-from mapl.partition import record_digests
+from mapl.partition import n_rows, record_digests
 from mapl.votes import NO_VOTE
 
 Ints = npt.NDArray[np.int64]
@@ -49,7 +49,7 @@ class Teacher:
     def vote(self, features: Any) -> Ints:
         """Return a class index, or NO_VOTE, for each row."""
         if self.model is None:
-            return np.full(_n_rows(features), self.codes[0])
+            return np.full(n_rows(features), self.codes[0])
         return _to_codes(self.model.predict(features), self.labels, self.codes)
 
 
@@ -106,7 +106,7 @@ def ask(
 
     The public data is read in blocks, so memory stays bounded by the votes themselves.
     """
-    n = _n_rows(features)
+    n = n_rows(features)
     dtype = np.int8 if n_classes <= 127 else np.int32
     votes = np.full((len(teachers), n), NO_VOTE, dtype=dtype)
     step = max(1, _BLOCK_CELLS // max(1, _n_columns(features)))
@@ -168,7 +168,7 @@ class _Fit:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     model = clone(self.estimator)
-                    _seed(model, self.seed)
+                    set_seeds(model, self.seed)
                     model.fit(self.features, given[local])
                 return Teacher(model, given, present)
             except Exception:  # noqa: S112 - whatever it was, it is private
@@ -176,7 +176,7 @@ class _Fit:
         return None
 
 
-def _seed(model: Any, seed: int) -> None:
+def set_seeds(model: Any, seed: int) -> None:
     """Set every random_state among the parameters."""
     rng = np.random.RandomState(seed % 2**32)
     names = [
@@ -205,11 +205,6 @@ def _to_codes(raw: Any, labels: npt.NDArray[Any], codes: Ints) -> Ints:
     for label, code in zip(labels, codes, strict=True):
         out[given == label] = code
     return out
-
-
-def _n_rows(data: Any) -> int:
-    shape = getattr(data, "shape", None)
-    return int(shape[0]) if shape else len(data)
 
 
 def _n_columns(data: Any) -> int:

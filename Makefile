@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: help setup demo test check format lint types coverage docs clean
+.PHONY: help setup demo test stress check format lint types coverage docs clean
 
 help:  ## show what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -25,6 +25,9 @@ demo: setup  ## show what mapl does, in under a minute
 
 test: setup  ## run all tests
 	$(BIN)/python -m pytest
+
+stress: setup  ## kill the ledger's writers a thousand times
+	MAPL_KILLS=2000 $(BIN)/python -m pytest tests/test_ledger_crashes.py
 
 check: setup format lint types coverage  ## all that CI runs
 

@@ -13,6 +13,7 @@ from mapl.accounting import least_scale, round_up
 from mapl.curves import (
     charged_abstention_curve,
     charged_abstention_renyi,
+    gaussian_shift_curve,
     laplace_difference_tail,
     pure_composition_curve,
 )
@@ -436,3 +437,110 @@ def test_published_constants_are_certified_below_what_the_paper_claims() -> None
             )
             certified = accounting.epsilon([mechanism.event], delta=1e-5)
             assert certified < epsilon
+
+
+# Prices that add up along histories -------------------------------------------------
+
+PRICED = [
+    GaussianEvent(sigma=Fraction(2), steps=1),
+    GaussianEvent(sigma=Fraction(40), steps=100),
+    GaussianEvent(sigma=Fraction(3), steps=7),
+    StableReleaseEvent(noise_scale=Fraction(3), threshold=60),
+    SparseVector.for_budget(epsilon=1, delta=1e-5, cutoff=10).event,
+]
+
+
+@pytest.mark.parametrize("event", PRICED, ids=lambda event: event.kind)
+def test_gaussian_prices_dominate_everywhere(event: Event) -> None:
+    price, leak = accounting.gaussian_price(event)
+    epsilons = np.random.default_rng(0).uniform(0, 12, 3000)
+    dominating = gaussian_shift_curve(math.sqrt(price), epsilons)
+    exact = np.array([accounting.delta([event], epsilon=e) for e in epsilons])
+    assert (exact <= dominating + leak).all()
+    cheaper = gaussian_shift_curve(math.sqrt(price / 1.5), epsilons)
+    assert (exact > cheaper + leak).any()
+    twice, leaks = accounting.gaussian_price(replace(event, count=2))
+    assert (twice, leaks) == pytest.approx((2 * price, 2 * leak))
+
+
+def test_gaussian_limits_are_met_exactly() -> None:
+    for epsilon, delta in ((0.1, 1e-9), (1.0, 1e-5), (8.0, 1e-3)):
+        limit = accounting.gaussian_limit(epsilon=epsilon, delta=delta)
+        at = np.array([epsilon])
+        assert gaussian_shift_curve(math.sqrt(limit), at)[0] <= delta
+        assert gaussian_shift_curve(math.sqrt(limit * 1.0001), at)[0] > delta
+        back = accounting.gaussian_epsilon(limit, delta=delta)
+        assert back == pytest.approx(epsilon, rel=1e-6)
+    assert accounting.gaussian_epsilon(0, delta=1e-5) == 0
+    seeded = GaussianEvent(sigma=Fraction(2), steps=1, seeded=True)
+    assert accounting.gaussian_price(seeded) == (math.inf, 1.0)
+    nothing = GaussianEvent(sigma=Fraction(1, 1000), steps=1000)
+    assert accounting.gaussian_price(nothing) == (math.inf, 1.0)
+
+
+Pair = tuple["np.ndarray[Any, Any]", "np.ndarray[Any, Any]"]
+
+
+def lattice_pair(sigma: float, shift: int) -> Pair:
+    x = np.arange(-60, 61)
+    laws = [np.exp(-((x - a) ** 2) / (2 * sigma**2)) for a in (0, shift)]
+    return laws[0] / laws[0].sum(), laws[1] / laws[1].sum()
+
+
+def worst_pair(epsilon: float, delta: float) -> Pair:
+    """The least private (epsilon, delta)-DP mechanism (Kairouz, Oh, Viswanath)."""
+    a = (1 - delta) * math.exp(epsilon) / (1 + math.exp(epsilon))
+    b = (1 - delta) / (1 + math.exp(epsilon))
+    return np.array([delta, a, b, 0.0]), np.array([0.0, b, a, delta])
+
+
+def best_strategy(
+    releases: list[tuple[Pair, tuple[float, ...]]],
+    left: tuple[float, ...],
+    gamma: float,
+    depth: int,
+) -> float:
+    """The largest sum of (P - gamma Q)_+ that an adversary reaches who chooses each
+    release after seeing the last outcome, as long as its price fits.
+    """
+    best = max(0.0, 1 - gamma)
+    if depth == 0:
+        return best
+    for (p, q), price in releases:
+        if any(c > have + 1e-12 for c, have in zip(price, left, strict=True)):
+            continue
+        rest = tuple(have - c for c, have in zip(price, left, strict=True))
+        total = float(p[q == 0].sum())
+        for a, b in zip(p[(q > 0) & (p > 0)], q[(q > 0) & (p > 0)], strict=True):
+            if a > 1e-4:  # what is left out only lowers the sum
+                total += a * best_strategy(releases, rest, gamma * b / a, depth - 1)
+        best = max(best, total)
+    return best
+
+
+def test_all_adaptive_strategies_stay_within_the_basic_limit() -> None:
+    prices = [(0.3, 0.01), (0.5, 0.0), (0.8, 0.02), (0.2, 0.03)]
+    limit = (1.3, 0.05)
+    gamma = math.exp(limit[0])
+    honest = [(worst_pair(*price), price) for price in prices]
+    found = best_strategy(honest, limit, gamma, 4)
+    assert found <= limit[1] + 1e-12
+    assert found > 0.8 * limit[1]
+    cheap = [(worst_pair(*price), (price[0] / 2, price[1])) for price in prices]
+    assert best_strategy(cheap, limit, gamma, 4) > limit[1]
+
+
+def test_all_adaptive_strategies_stay_within_the_gaussian_limit() -> None:
+    events = {
+        GaussianEvent(sigma=Fraction(3), steps=1): lattice_pair(3, 1),
+        GaussianEvent(sigma=Fraction(5), steps=1): lattice_pair(5, 1),
+    }
+    named = [(accounting.gaussian_price(event)[0], p) for event, p in events.items()]
+    budget = named[0][0] + 2 * named[1][0]
+    for gamma in (math.exp(0.3), math.exp(1.0)):
+        limit = float(gaussian_shift_curve(math.sqrt(budget), np.log([gamma]))[0])
+        honest = [(pair, (price,)) for price, pair in named]
+        found = best_strategy(honest, (budget,), gamma, 3)
+        assert 0.8 * limit < found <= limit
+        cheap = [(pair, (price / 2,)) for price, pair in named]
+        assert best_strategy(cheap, (budget,), gamma, 3) > limit

@@ -17,11 +17,12 @@ ALLOWED = {
     "noise": {"cryptography"},
     "curves": {"scipy"},
     "accounting": {"dp_accounting"},
+    "journal": {"psycopg", "sqlalchemy"},
     "teachers": {"joblib", "rich", "sklearn", "threadpoolctl"},
     "student": {"sklearn"},
-    "estimator": {"pandas", "sklearn"},
+    "estimator": {"joblib", "pandas", "sklearn"},
     "demo": {"pandas", "sklearn"},
-    "cli": {"pandas", "rich_click", "sklearn", "skops"},
+    "cli": {"matplotlib", "pandas", "rich", "rich_click", "sklearn", "skops"},
 }
 
 

@@ -1,6 +1,7 @@
 """The commands, run as people run them, on files."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -209,11 +210,11 @@ def test_columns_that_are_missing_are_named(
     short = tmp_path / "short.csv"
     pd.DataFrame({"age": [1]}).to_csv(short, index=False)
     out = ("--out", tmp_path / "labels.csv")
-    assert (
-        "lacks the column 'town'" in run("predict", learned, short, *out, code=2).stderr
-    )
+    said = run("predict", learned, short, *out, code=2).stderr
+    assert "Column 'town' is not in" in said
     more = ("--classes", "no,yes", "--test", short)
-    assert "test file lacks" in learn(folder, tmp_path / "out", *more, code=2).stderr
+    said = learn(folder, tmp_path / "out", *more, code=2).stderr
+    assert "Column 'town' is not in" in said
 
 
 def test_nothing_is_said_of_columns_that_both_files_have(
@@ -232,6 +233,132 @@ def test_budget_errors_exit_3(
     monkeypatch.setattr("mapl.labeler.accounting.delta", lambda *_, **__: 1.0)
     refused = learn(folder, tmp_path / "out", "--classes", "no,yes", code=3)
     assert "Budget exceeded" in refused.stderr
+
+
+def test_a_ledger_keeps_the_budget_of_all_commands(
+    folder: Path, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/budget.db"
+    named = ("--ledger", url, "--dataset", "folk", "--classes", "no,yes", "--seed")
+    out = tmp_path / "out"
+    assert "no ledger" in learn(folder, out, *named, 1, code=2).stderr
+    made = run(
+        *("ledger", "create", url, "--dataset", "folk", "--epsilon", 5),
+        *("--delta", 1e-4, "--json"),
+    )
+    assert json.loads(made.stdout)["epsilon_spent"] == 0
+    for _ in range(2):  # the same again costs nothing
+        learn(folder, out, *named, 1)
+    assert "'folk' exceeded" in learn(folder, out, *named, 2, code=3).stderr
+    (found,) = json.loads(run("ledger", "show", url, "--json").stdout)["datasets"]
+    assert 3.9 < found["epsilon_spent"] <= 4
+    assert (found["epsilon_limit"], found["delta_limit"]) == (5, 1e-4)
+    assert (found["name"], found["delta_spent"]) == ("folk", 1e-5)
+    picture = tmp_path / "spent.png"
+    shown = run("ledger", "show", url, "--plot", picture).stdout
+    assert "folk" in shown
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert "30 teachers" in run("ledger", "history", url, "--dataset", "folk").stdout
+    assert run("ledger", "history", url, "--dataset", "kin", code=2).stderr
+    rows = json.loads(run("ledger", "history", url, "--json").stdout)["rows"]
+    assert rows[1]["event"]["kind"] == "gaussian/1"
+    assert json.loads(run("ledger", "verify", url, "--json").stdout)["holds"]
+    for ending in ("csv", "json"):
+        file = tmp_path / f"history.{ending}"
+        run("ledger", "export", url, "--out", file)
+        assert "left" not in file.read_text()
+        assert "sealed" not in file.read_text()
+    assert len(pd.read_csv(tmp_path / "history.csv")) == len(rows)
+
+    checked = run("certificate", "verify", out, "--ledger", url).stdout
+    assert url in checked
+    other = f"sqlite:///{tmp_path}/other.db"
+    run("ledger", "create", other, "--dataset", "a", "--epsilon", 5, "--delta", 1e-4)
+    wrong = run("certificate", "verify", out, "--ledger", other, code=2)
+    assert "no such rows" in wrong.stderr
+    learn(folder, out, "--classes", "no,yes")
+    none = run("certificate", "verify", out, "--ledger", url, code=2)
+    assert "names no ledger" in none.stderr
+
+    damaged = bytearray((tmp_path / "budget.db").read_bytes())
+    position = damaged.index(b"30 teachers")
+    damaged[position] ^= 1
+    (tmp_path / "budget.db").write_bytes(damaged)
+    assert run("ledger", "verify", url, code=4).stderr
+
+
+def test_a_plot_needs_matplotlib(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path}/budget.db"
+    run("ledger", "create", url, "--dataset", "a", "--epsilon", 5, "--delta", 1e-4)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    said = run("ledger", "show", url, "--plot", tmp_path / "a.png", code=2).stderr
+    assert "pip install 'mapl[plot]'" in said
+
+
+def test_what_learn_makes_of_the_columns_is_told(folder: Path, tmp_path: Path) -> None:
+    public = pd.read_parquet(folder / "public.parquet")
+    public["name"] = [f"n{i}" for i in range(len(public))]
+    private = pd.read_csv(folder / "private.csv").assign(name="x")
+    public.to_csv(tmp_path / "public.csv", index=False)
+    private.to_csv(tmp_path / "private.csv", index=False)
+    named = ("--target", "rich", "--epsilon", 4, "--classes", "no,yes", "--teachers", 9)
+    files = (tmp_path / "private.csv", "--public", tmp_path / "public.csv")
+    out = ("--out", tmp_path / "out")
+    said = run("learn", *files, *named, *out).stderr
+    assert "Numbers: age" in said
+    assert "Categories: town, name" in said
+    assert "differs in name" in said
+    assert "Records without a 'rich' are left out" in said
+    said = run("learn", *files, *named, *out, "--drop", "name, town").stderr
+    assert "Categories: none" in said
+    assert "differs" not in said
+
+
+def test_more_mistakes_are_one_line(
+    folder: Path, tmp_path: Path, learned: Path
+) -> None:
+    classes = ("--classes", "no,yes")
+    same = ("--public", folder / "private.csv")
+    said = learn(folder, tmp_path / "out", *classes, *same, code=2).stderr
+    assert "--public is the private file itself" in said
+    frame = pd.read_csv(folder / "private.csv")
+    frame.loc[0, "person"] = None
+    frame.to_csv(tmp_path / "some.csv", index=False)
+    public = ("--public", folder / "public.parquet")
+    named = ("--target", "rich", "--epsilon", 4, "--out", tmp_path / "out", *classes)
+    groups = ("--groups", "person")
+    said = run("learn", tmp_path / "some.csv", *public, *named, *groups, code=2).stderr
+    assert "must say of every record whose it is" in said
+    frame.to_csv(tmp_path / "semicolons.csv", index=False, sep=";")
+    said = run("learn", tmp_path / "semicolons.csv", *public, *named, code=2).stderr
+    assert "separated by commas?" in said
+    strange = pd.read_csv(folder / "test.csv").assign(rich="perhaps")
+    strange.to_csv(tmp_path / "strange.csv", index=False)
+    exam = ("--test", tmp_path / "strange.csv")
+    said = learn(folder, tmp_path / "out", *classes, *exam, code=2).stderr
+    assert "not among --classes" in said
+    scaler = ("--estimator", "sklearn.preprocessing.StandardScaler")
+    assert (
+        "classifier" in learn(folder, tmp_path / "o", *classes, *scaler, code=2).stderr
+    )
+    assert not (tmp_path / "out").exists()
+    frame.head(0).to_csv(tmp_path / "empty.csv", index=False)
+    out = ("--out", tmp_path / "labels.csv")
+    said = run("predict", learned, tmp_path / "empty.csv", *out, code=2).stderr
+    assert "has no records" in said
+    for name in ("certificate.json",):
+        (tmp_path / name).write_bytes((learned / name).read_bytes())
+    said = run("predict", tmp_path, folder / "test.csv", *out, code=2).stderr
+    assert "model.skops: No such file" in said
+
+
+def test_codes_keep_their_zeros(learned: Path, folder: Path, tmp_path: Path) -> None:
+    frame = pd.read_csv(folder / "test.csv").assign(zip="00501")
+    frame.to_csv(tmp_path / "data.csv", index=False)
+    run("predict", learned, tmp_path / "data.csv", "--out", tmp_path / "out.csv")
+    assert set(pd.read_csv(tmp_path / "out.csv", dtype=str)["zip"]) == {"00501"}
 
 
 def test_help_and_version_and_demo(monkeypatch: pytest.MonkeyPatch) -> None:

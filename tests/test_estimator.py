@@ -257,7 +257,7 @@ def test_classes_read_from_private_labels_are_warned_of() -> None:
         ({"on_abstain": "guess"}, "on_abstain must be one of 'drop', 'random'"),
         ({"random_state": -1}, "random_state must be an integer >= 0"),
         ({"classes": [0, 7]}, "label that is not among classes"),
-        ({"ledger": "sqlite:///b.db"}, "keeps no ledger"),
+        ({"ledger": "sqlite:///b.db"}, "must be given together"),
     ],
 )
 def test_misuse_says_what_to_do(named: dict[str, Any], message: str) -> None:

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from mapl.errors import (
         BudgetExceededError,
         CertificateError,
+        LedgerCorruptedError,
+        LedgerError,
         MaplError,
         MechanismStateError,
         ParameterError,
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
         UnsupportedEventError,
     )
     from mapl.estimator import PrivateClassifier
+    from mapl.ledger import Ledger
     from mapl.mechanisms import (
         Answer,
         ChargedDissent,
@@ -37,6 +40,9 @@ __all__ = [
     "BudgetExceededError",
     "CertificateError",
     "ChargedDissent",
+    "Ledger",
+    "LedgerCorruptedError",
+    "LedgerError",
     "MaplError",
     "MechanismStateError",
     "NoisyMax",
@@ -51,7 +57,7 @@ __all__ = [
     "check_neighbours",
 ]
 
-_MODULES = ("errors", "votes", "mechanisms", "estimator")
+_MODULES = ("errors", "votes", "mechanisms", "ledger", "estimator")
 
 
 def __getattr__(name: str) -> Any:

@@ -35,12 +35,18 @@ from mapl.curves import (
     charged_abstention_curve,
     charged_abstention_renyi,
     gaussian_curve,
+    gaussian_shift_curve,
     laplace_difference_tail,
     laplace_tail,
     pure_composition_curve,
     pure_renyi,
 )
-from mapl.errors import ParameterError, UnsupportedEventError, positive
+from mapl.errors import (
+    ParameterError,
+    UnsupportedEventError,
+    positive,
+    probability,
+)
 from mapl.events import Event, GaussianEvent, SparseVectorEvent, StableReleaseEvent
 
 if TYPE_CHECKING:
@@ -51,6 +57,8 @@ _LARGEST = 2.0**20  # epsilon: nobody is protected by so large a one
 # Absolute, and for each of the events composed: Fourier transforms were seen to be off
 # by less than 1e-15 a count, up to 10^5 of them.
 _PLD_SLACK, _PLD_SLACK_EACH = 1e-13, 1e-14
+_PRICE_CUT = 1e-13  # what of a curve is paid for as a leak
+_PRICE_POINTS = 10_000  # where curves are compared: 0.2 % of a price
 
 
 # The two directions, and Renyi divergence ----------------------------------------
@@ -187,6 +195,73 @@ def least_scale(
         return _delta([make_event(round_up(scale))], epsilon) <= delta
 
     return round_up(_least_root(certified, precision=2e-4))
+
+
+def gaussian_price(event: Event) -> tuple[float, float]:
+    r"""Return (mu squared, leak): a Gaussian shift that is no more private.
+
+    Prices of releases that were chosen after seeing earlier ones may be added, which
+    those in epsilon at a fixed delta may not: with `gaussian_limit` they make a
+    privacy filter that is exact for Gaussian noise.
+
+    Notes
+    -----
+    Guarantee: the event's curve is at most :math:`G_\mu(\epsilon) + leak` at every
+    epsilon, where :math:`G_\mu` is that of the laws N(0, 1) and N(mu, 1).
+    Proof: docs/proofs/ledger.md, "Gaussian prices"
+
+    Examples
+    --------
+    >>> from fractions import Fraction
+    >>> from mapl.accounting import gaussian_price
+    >>> from mapl.events import GaussianEvent
+    >>> price, leak = gaussian_price(GaussianEvent(sigma=Fraction(40), steps=100))
+    >>> round(price, 3), 100 / 40**2
+    (0.063, 0.0625)
+    """
+    if event.seeded:
+        return math.inf, 1.0
+    curve = _curve(replace(event, count=1))
+    reach = _fallen_to(curve, _PRICE_CUT)
+    grid = np.linspace(0.0, reach, 1 + _PRICE_POINTS)
+    values = curve(grid)
+    if not values[-1] <= _PRICE_CUT:
+        return math.inf, 1.0
+
+    def dominates(mu: float) -> bool:
+        # Both curves fall: the event's at the left of each interval against the
+        # Gaussian's at its right.
+        right = gaussian_shift_curve(mu, grid[1:])
+        return bool((values[:-1] <= right + _PRICE_CUT).all())
+
+    mu = _least_root(dominates, precision=1e-5)
+    leaks = _leak(event) + 2 * _PRICE_CUT  # what G's own rounding may reach is less
+    return event.count * INFLATE * mu**2, event.count * INFLATE * leaks
+
+
+def gaussian_limit(*, epsilon: float, delta: float) -> float:
+    """Return mu squared such that N(0, 1) and N(mu, 1) are (epsilon, delta)-close."""
+    epsilon, delta = positive(epsilon=epsilon), probability(delta=delta)
+    at = np.array([epsilon])
+
+    def exceeds(mu: float) -> bool:
+        return bool(gaussian_shift_curve(mu, at)[0] + 1e-15 > delta)
+
+    mu = _least_root(exceeds, precision=1e-9)
+    return (mu * (1 - 2e-9)) ** 2  # the root is from above: step below it
+
+
+def gaussian_epsilon(price: float, *, delta: float) -> float:
+    """Return an epsilon at which a price of `gaussian_price` is covered by delta."""
+    delta = probability(delta=delta)
+    if price == 0:
+        return 0.0
+
+    def covered(epsilon: float) -> bool:
+        at = np.array([epsilon])
+        return bool(gaussian_shift_curve(math.sqrt(price), at)[0] + 1e-15 <= delta)
+
+    return _least_root(covered, precision=1e-9)
 
 
 def round_up(value: float | Fraction) -> Fraction:

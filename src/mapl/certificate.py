@@ -42,7 +42,7 @@ def make(
     neighbours: str,
     mechanism: str,
     public: Mapping[str, Any],
-    ledger: str,
+    ledger: str | Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the certificate of some events; epsilon is rounded up to 6 digits.
 
@@ -58,8 +58,8 @@ def make(
         How votes were released.
     public : mapping
         What was assumed to be public, as JSON values.
-    ledger : str
-        Where the budget was kept.
+    ledger : str or mapping
+        Where the budget was kept: in words, or the receipt of a ledger.
     """
     exact = accounting.epsilon(events, delta=delta)
     epsilon = math.ceil(exact * 1e6) / 1e6 if math.isfinite(exact) else None

@@ -1,4 +1,7 @@
-"""The command line: parse, call, show. Exit code 2 for bad input, 3 for budget."""
+"""The command line: parse, call, show.
+
+Exit code 2 for bad input, 3 for a budget that is spent, 4 for a damaged ledger.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,13 @@ from typing import Any
 import rich_click as click
 
 from mapl import __version__
-from mapl.errors import BudgetExceededError, CertificateError, MaplError, ParameterError
+from mapl.errors import (
+    BudgetExceededError,
+    CertificateError,
+    LedgerCorruptedError,
+    MaplError,
+    ParameterError,
+)
 
 ESTIMATORS = {
     "logistic": "sklearn.linear_model.LogisticRegression",
@@ -46,7 +55,11 @@ def errors_in_one_line(command: Callable[..., Any]) -> Callable[..., Any]:
             return command(*args, **named)
         except MaplError as error:
             click.echo(f"Error: {error}", err=True)
-            sys.exit(3 if isinstance(error, BudgetExceededError) else 2)
+            codes = {BudgetExceededError: 3, LedgerCorruptedError: 4}
+            sys.exit(codes.get(type(error), 2))
+        except OSError as error:
+            click.echo(f"Error: {error.filename}: {error.strerror}.", err=True)
+            sys.exit(2)
 
     return wrapped
 
@@ -61,22 +74,57 @@ def main() -> None:
 @click.argument("private", type=FILE)
 @click.option("--target", required=True, help="Column with the labels.")
 @click.option("--public", "pool", required=True, type=FILE, help="Unlabelled records.")
-@click.option("--epsilon", required=True, type=float)
-@click.option("--delta", default=1e-5, show_default=True, type=float)
+@click.option(
+    "--epsilon",
+    required=True,
+    type=float,
+    help="What it may cost: 1 is strong, 8 is weak, below 0.3 little is learned.",
+)
+@click.option(
+    "--delta",
+    default=1e-5,
+    show_default=True,
+    type=float,
+    help="Chance that the guarantee fails: well below 1 over the number of people.",
+)
 @click.option("--groups", help="Column that says whose record it is.")
-@click.option("--classes", help="All labels there are, separated by commas.")
+@click.option(
+    "--classes",
+    help="All labels there are, separated by commas. Without it, which labels occur "
+    "is not protected.",
+)
+@click.option("--drop", help="Columns to leave out, separated by commas.")
 @click.option(
     "--estimator",
     default="logistic",
     show_default=True,
     help=f"{', '.join(ESTIMATORS)}, or an import path such as package.module.Class.",
 )
-@click.option("--mechanism", default="auto", show_default=True)
-@click.option("--teachers", default=250, show_default=True, type=int)
+@click.option(
+    "--mechanism",
+    default="auto",
+    show_default=True,
+    help="auto, dissent, noisy-max or sparse-vector.",
+)
+@click.option(
+    "--teachers",
+    default=250,
+    show_default=True,
+    type=int,
+    help="Chunks to split the records into: more for a small epsilon.",
+)
 @click.option("--test", type=FILE, help="Labelled records for the score.")
 @click.option("--test-is-public", is_flag=True, help="The score may be in the report.")
+@click.option("--ledger", help="URL of the ledger that keeps the budget.")
+@click.option("--dataset", help="Name under which the ledger has it.")
+@click.option("--seed", type=int, help="Seeds teachers and student, never noise.")
 @click.option("--jobs", type=int, help="Workers.")
-@click.option("--out", required=True, type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for the four files.",
+)
 @json_option
 @errors_in_one_line
 def learn(
@@ -87,11 +135,15 @@ def learn(
     delta: float,
     groups: str | None,
     classes: str | None,
+    drop: str | None,
     estimator: str,
     mechanism: str,
     teachers: int,
     test: Path | None,
     test_is_public: bool,
+    ledger: str | None,
+    dataset: str | None,
+    seed: int | None,
     jobs: int | None,
     out: Path,
     as_json: bool,
@@ -105,17 +157,26 @@ def learn(
 
     from mapl.estimator import PrivateClassifier
 
+    if pool.resolve() == private.resolve():
+        raise ParameterError(
+            "--public is the private file itself: labels.parquet would publish it."
+        )
     public = _read(pool).drop(columns=[target], errors="ignore")
     table = _read(private, as_text=True)
-    for name in (target, *([groups] if groups else [])):
-        if name not in table.columns:
-            raise ParameterError(f"Column {name!r} is not in {private}.")
-    shared = [c for c in public.columns if c in table.columns and c != groups]
+    left_out = [name.strip() for name in drop.split(",")] if drop else []
+    for name in (target, *([groups] if groups else []), *left_out):
+        _check_column(name, table, private)
+    shared = [c for c in public.columns if c in table.columns]
+    shared = [c for c in shared if c not in (groups, *left_out)]
     if not shared:
-        raise ParameterError(f"{private} and {pool} have no column in common.")
-    _tell_of_other_columns(public, table, shared, (target, groups))
+        raise ParameterError(
+            f"{private} and {pool} have no column in common: {_names(table)}; "
+            f"{_names(public)}."
+        )
+    _tell_of_other_columns(public, table, shared, (target, groups, *left_out))
     public = public[shared]
     numbers = list(public.select_dtypes(["number", "bool"]).columns)
+    _tell_of_types(public, numbers)
     coder = _coder(public, numbers)
     model = PrivateClassifier(
         _estimator(estimator),
@@ -123,11 +184,21 @@ def learn(
         delta=delta,
         n_teachers=teachers,
         mechanism=mechanism,
-        classes=classes.split(",") if classes else None,
+        classes=[name.strip() for name in classes.split(",")] if classes else None,
+        ledger=ledger,
+        dataset=dataset,
         n_jobs=jobs,
+        random_state=seed,
     )
+    exam = None if test is None else _exam(test, shared, target, model.classes)
     known = table[target].notna().to_numpy()  # a record without a label teaches nothing
+    if not known.all():
+        click.echo(f"Records without a {target!r} are left out.", err=True)
     table = table[known]
+    if groups and table[groups].isna().any():
+        raise ParameterError(
+            f"Column {groups!r} must say of every record whose it is; some do not."
+        )
     model.fit(
         coder.transform(_typed(table[shared], numbers)),
         table[target].astype(str).to_numpy(),
@@ -135,12 +206,10 @@ def learn(
         groups=table[groups].to_numpy() if groups else None,
     )
     whole = make_pipeline(coder, model.student_)
-    score = None
-    if test is not None:
-        score = _scored(whole, _read(test, as_text=True), numbers, target, model)
+    score = None if exam is None else _scored(whole, exam, numbers, target, model)
     summary = _write(out, whole, model, public, score if test_is_public else None)
     if score is not None:
-        summary["accuracy"] = score["accuracy"]
+        summary |= {name: score[name] for name in ("accuracy", "always_most_frequent")}
     _show(summary, as_json)
 
 
@@ -158,10 +227,11 @@ def predict(folder: Path, data: Path, out: Path, as_json: bool) -> None:
         certificate.read(folder / "certificate.json"), model=folder / "model.skops"
     )
     model = _load_model(folder / "model.skops")
-    table = _read(data)
-    missing = [name for name in model.feature_names_in_ if name not in table.columns]
-    if missing:
-        raise ParameterError(f"{data} lacks the column {missing[0]!r}.")
+    table = _read(data, as_text=True)
+    for name in model.feature_names_in_:
+        _check_column(name, table, data)
+    if not len(table):
+        raise ParameterError(f"{data} has no records.")
     features = table[list(model.feature_names_in_)]
     numbers = model[0].transformers_[0][2]
     table = table.assign(prediction=model.predict(_typed(features, numbers)))
@@ -175,29 +245,175 @@ def certificate_group() -> None:
 
 
 @certificate_group.command()
-@click.argument("path", type=FILE)
+@click.argument("path", type=click.Path(exists=True, path_type=Path))
 @click.option("--model", type=FILE, help="The model; default: model.skops beside it.")
+@click.option("--ledger", help="URL of the ledger that the certificate names.")
 @json_option
 @errors_in_one_line
-def verify(path: Path, model: Path | None, as_json: bool) -> None:
-    """Recompute epsilon from the events, and the digest of the model file."""
+def verify(path: Path, model: Path | None, ledger: str | None, as_json: bool) -> None:
+    """Recompute epsilon from the events, and the digest of the model file.
+
+    PATH is a certificate, or a folder with one. With --ledger, the rows that it names
+    must be in the ledger with the same events.
+    """
     from mapl import certificate
 
+    if path.is_dir():
+        path = path / "certificate.json"
     beside = path.with_name("model.skops")
     if model is None and beside.exists():
         model = beside
     read = certificate.read(path)
     epsilon = certificate.verify(read, model=model)
+    if ledger is not None:
+        _check_receipt(read, ledger)
     _show(
         {
             "holds": True,
             "epsilon": epsilon,
             "delta": read["delta"],
             "model": str(model) if model else "not checked",
+            "ledger": ledger or "not checked",
             "guarantee": read["guarantee"],
+            "assumed": read["public"].get("assumed"),
         },
         as_json,
     )
+
+
+@main.group()
+def ledger() -> None:
+    """Keep budgets that outlive every process: sqlite:///FILE or postgresql://..."""
+
+
+@ledger.command()
+@click.argument("url")
+@click.option("--dataset", required=True, help="Name of the data set.")
+@click.option("--epsilon", required=True, type=float, help="All that it may cost.")
+@click.option("--delta", required=True, type=float, help="For all releases together.")
+@click.option(
+    "--rule",
+    default="basic",
+    show_default=True,
+    help="How prices add up: basic (epsilons and deltas), or gaussian (for many "
+    "releases: k equal ones cost about sqrt(k) times one).",
+)
+@json_option
+@errors_in_one_line
+def create(
+    url: str, dataset: str, epsilon: float, delta: float, rule: str, as_json: bool
+) -> None:
+    """Give a data set its budget, once and for all. Makes the ledger if need be."""
+    from mapl.ledger import Ledger
+
+    opened = Ledger(url, create=True)
+    opened.create(dataset, epsilon=epsilon, delta=delta, rule=rule)
+    _show(vars(opened.standing(dataset)) | {"ledger": url}, as_json)
+
+
+@ledger.command()
+@click.argument("url")
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="A PNG.")
+@json_option
+@errors_in_one_line
+def show(url: str, plot: Path | None, as_json: bool) -> None:
+    """Show what each data set may cost, and what is spent and left."""
+    from mapl.ledger import Ledger
+
+    standings = [vars(standing) for standing in Ledger(url).standings()]
+    if plot is not None:
+        _draw(standings, plot)
+    if as_json:
+        click.echo(json.dumps({"ledger": url, "datasets": standings}))
+        return
+    _table(
+        ("data set", "rule", "epsilon spent", "of", "delta spent", "of", "releases"),
+        [
+            (
+                s["name"],
+                s["rule"],
+                f"{s['epsilon_spent']:.4g}",
+                f"{s['epsilon_limit']:g}",
+                f"{s['delta_spent']:.3g}",
+                f"{s['delta_limit']:g}",
+                str(s["releases"]),
+            )
+            for s in standings
+        ],
+    )
+
+
+@ledger.command()
+@click.argument("url")
+@click.option("--dataset", help="Only of this data set.")
+@json_option
+@errors_in_one_line
+def history(url: str, dataset: str | None, as_json: bool) -> None:
+    """Show who spent what on what."""
+    from mapl.ledger import Ledger
+
+    opened = Ledger(url)
+    if dataset is not None:
+        opened.standing(dataset)
+    rows = list(opened.history(dataset))
+    if as_json:
+        click.echo(json.dumps({"ledger": url, "rows": rows}))
+        return
+    _table(
+        ("row", "at", "who", "data set", "loss", "delta", "what"),
+        [
+            (
+                str(row["row"]),
+                row["at"],
+                row["who"],
+                row["dataset"],
+                f"{row['loss']:.4g}",
+                f"{row['delta']:.3g}",
+                row.get("what", f"budget {row.get('epsilon_limit', 0):g}"),
+            )
+            for row in rows
+            if row["kind"] in ("create", "charge")
+        ],
+    )
+
+
+@ledger.command(name="verify")
+@click.argument("url")
+@json_option
+@errors_in_one_line
+def verify_ledger(url: str, as_json: bool) -> None:
+    """Read every row and check the whole chain; exit code 4 if it does not hold."""
+    from mapl.ledger import Ledger
+
+    _show({"holds": True, "rows": Ledger(url).verify()}, as_json)
+
+
+@ledger.command()
+@click.argument("url")
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A file: .csv, .parquet or .json.",
+)
+@json_option
+@errors_in_one_line
+def export(url: str, out: Path, as_json: bool) -> None:
+    """Write the history to a file: public values only, no state of mechanisms."""
+    import pandas as pd
+
+    from mapl.ledger import Ledger
+
+    rows = list(Ledger(url).history())
+    if out.suffix == ".json":
+        out.write_text(json.dumps(rows, indent=2) + "\n")
+    else:
+        plain = [
+            {n: json.dumps(v) if isinstance(v, dict) else v for n, v in row.items()}
+            for row in rows
+        ]
+        _save(pd.DataFrame(plain), out)
+    _show({"rows": len(rows), "file": str(out)}, as_json)
 
 
 @main.command()
@@ -313,6 +529,42 @@ def _typed(table: Any, numbers: list[str]) -> Any:
     return pd.DataFrame(columns)
 
 
+def _check_column(name: str, table: Any, path: Path) -> None:
+    if name not in table.columns:
+        hint = " Is the file separated by commas?" if len(table.columns) == 1 else ""
+        raise ParameterError(
+            f"Column {name!r} is not in {path}, which has {_names(table)}.{hint}"
+        )
+
+
+def _names(table: Any) -> str:
+    names = [str(name) for name in table.columns]
+    return ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+
+
+def _tell_of_types(public: Any, numbers: list[str]) -> None:
+    texts = [name for name in public.columns if name not in numbers]
+    click.echo(f"Numbers: {', '.join(numbers) or 'none'}", err=True)
+    click.echo(f"Categories: {', '.join(texts) or 'none'}", err=True)
+    many = [name for name in texts if public[name].nunique() > 0.5 * len(public)]
+    if many:
+        click.echo(
+            f"Nearly every value differs in {', '.join(many)}: names or numbers of "
+            "people teach nothing. Leave them out with --drop.",
+            err=True,
+        )
+
+
+def _check_receipt(read: dict[str, Any], url: str) -> None:
+    from mapl.events import from_json
+    from mapl.ledger import Ledger
+
+    receipt = read["ledger"]
+    if not isinstance(receipt, dict):
+        raise CertificateError(f"The certificate names no ledger: {receipt}.")
+    Ledger(url).check_receipt(receipt, [from_json(event) for event in read["events"]])
+
+
 def _tell_of_other_columns(
     public: Any, table: Any, shared: list[str], known: tuple[str | None, ...]
 ) -> None:
@@ -326,15 +578,33 @@ def _estimator(name: str) -> Any:
     """Return an estimator by its short name or import path."""
     from importlib import import_module
 
+    from sklearn.base import is_classifier
+
     module, _, attribute = ESTIMATORS.get(name, name).rpartition(".")
     try:
         made = getattr(import_module(module), attribute)()
+        if not is_classifier(made):
+            raise TypeError
     except (ImportError, AttributeError, ValueError, TypeError):
         raise ParameterError(
             f"estimator must be one of {', '.join(ESTIMATORS)} or the import path of a "
-            f"class that needs no arguments, got {name!r}."
+            f"classifier that needs no arguments, got {name!r}."
         ) from None
     return made.set_params(C=10, max_iter=200) if name == "logistic" else made
+
+
+def _exam(path: Path, features: list[str], target: str, classes: Any) -> Any:
+    """Read the test file; what is wrong with it shows before anything is spent."""
+    table = _read(path, as_text=True)
+    for name in (*features, target):
+        _check_column(name, table, path)
+    table = table[table[target].notna()]
+    unknown = set(table[target].astype(str)) - set(classes or table[target].astype(str))
+    if unknown or not len(table):
+        raise ParameterError(
+            f"{path} has a {target!r} that is not among --classes, or none at all."
+        )
+    return table
 
 
 def _scored(
@@ -342,18 +612,50 @@ def _scored(
 ) -> dict[str, Any]:
     from sklearn.metrics import confusion_matrix
 
-    features = list(model.feature_names_in_)
-    lacking = [c for c in (*features, target) if c not in table.columns]
-    if lacking:
-        raise ParameterError(f"The test file lacks the column {lacking[0]!r}.")
     truth = table[target].astype(str).to_numpy()
-    given = model.predict(_typed(table[features], numbers))
-    names = fitted.classes_
+    given = model.predict(_typed(table[list(model.feature_names_in_)], numbers))
+    names = [str(name) for name in fitted.classes_]
+    frequent = max((truth == name).mean() for name in names)
     return {
         "accuracy": float((truth == given).mean()),
-        "classes": [str(name) for name in names],
+        "always_most_frequent": float(frequent),
+        "classes": names,
         "confusion": confusion_matrix(truth, given, labels=names).tolist(),
     }
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*head, box=None)
+    for row in rows:
+        table.add_row(*row)
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+def _draw(standings: list[dict[str, Any]], path: Path) -> None:
+    """Draw what is spent and what is left, a bar for each data set."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ParameterError(
+            "--plot needs matplotlib: pip install 'mapl[plot]'."
+        ) from None
+    figure = Figure(figsize=(7, 1.2 + 0.5 * len(standings)), layout="constrained")
+    axes = figure.add_subplot()
+    names = [s["name"] for s in standings]
+    shares = [100 * s["epsilon_spent"] / s["epsilon_limit"] for s in standings]
+    axes.barh(names, [100] * len(names), color="#e2e8f0", label="left")
+    axes.barh(names, shares, color="#2b6cb0", label="spent")
+    for name, s in zip(names, standings, strict=True):
+        text = f"{s['epsilon_spent']:.3g} of {s['epsilon_limit']:g}"
+        axes.text(101, name, text, va="center")
+    axes.set(xlim=(0, 125), xlabel="epsilon, % of the limit")
+    axes.invert_yaxis()
+    axes.legend(loc="upper right", ncols=2, frameon=False, bbox_to_anchor=(1, 1.25))
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=120)
 
 
 def _show(result: dict[str, Any], as_json: bool) -> None:

@@ -155,6 +155,21 @@ def gaussian_curve(sigma: float, steps: int) -> Curve:
     return curve
 
 
+def gaussian_shift_curve(mu: float, epsilons: Floats) -> Floats:
+    r"""Return the exact curve of the laws N(0, 1) and N(mu, 1), to within 1e-15.
+
+    .. math:: G_\mu(\epsilon) = \Phi(\mu/2 - \epsilon/\mu)
+        - e^\epsilon \Phi(-\mu/2 - \epsilon/\mu).
+
+    Dong, Roth, Su (2022), Corollary 2.13.
+    """
+    from scipy.special import log_ndtr, ndtr
+
+    first = ndtr(mu / 2 - epsilons / mu)
+    second = np.exp(log_ndtr(-mu / 2 - epsilons / mu) + epsilons)
+    return np.asarray(first - second, dtype=np.float64)
+
+
 def _log_cdf_of_sum(sigma: float, steps: int) -> Curve:
     """Return s -> ln P(S <= s) for the sum S of discrete Gaussians, s an integer.
 

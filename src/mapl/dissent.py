@@ -10,6 +10,7 @@ left.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NoReturn
@@ -51,11 +52,19 @@ class SoftAnswer:
     shares : ndarray of float, shape (n_queries, n_classes)
         Counts over the number of teachers: unbiased where no teacher is silent, and
         therefore sometimes below 0 or above 1.
+    guess : ndarray of int, shape (n_queries,), or None
+        The class of each query that was not counted.
     """
 
     counts: Ints
     labels: Ints
     shares: Floats
+    guess: Ints | None
+
+    @classmethod
+    def of(cls, counts: Ints, n_teachers: int, guess: Ints | None) -> SoftAnswer:
+        """Return the answer that noisy counts make."""
+        return cls(counts, counts.argmax(axis=1), counts / n_teachers, guess)
 
 
 class NoisyMax:
@@ -238,7 +247,13 @@ class ChargedDissent:
             source=source,
         )
 
-    def answer(self, votes: Votes, guess: npt.ArrayLike | None = None) -> SoftAnswer:
+    def answer(
+        self,
+        votes: Votes,
+        guess: npt.ArrayLike | None = None,
+        *,
+        before_draw: Callable[[], None] = lambda: None,
+    ) -> SoftAnswer:
         """Publish the noisy counts of who disagrees with the guess.
 
         Parameters
@@ -248,6 +263,9 @@ class ChargedDissent:
         guess : array-like of int, shape (n_queries,), or None
             A class index for each query, from public values only. With None every
             vote counts and every teacher pays.
+        before_draw : callable
+            Called when the teachers have paid and no noise is drawn yet: the moment
+            to store `state`.
         """
         _check_classes(votes, self.n_classes)
         if votes.n_teachers != self.n_teachers:
@@ -258,6 +276,7 @@ class ChargedDissent:
         guesses = self._checked_guess(guess, votes.n_queries)
         with self._guard:
             counts = self._charge(votes, guesses)
+            before_draw()
             return _publish(counts, guesses, self.n_teachers, self.sigma, self._source)
 
     def state(self) -> dict[str, Any]:
@@ -358,9 +377,7 @@ def _publish(
         rows = np.arange(len(noisy))
         noisy[rows, uncounted] = 0
         noisy[rows, uncounted] = n_teachers - noisy.sum(axis=1)
-    return SoftAnswer(
-        counts=noisy, labels=noisy.argmax(axis=1), shares=noisy / n_teachers
-    )
+    return SoftAnswer.of(noisy, n_teachers, uncounted)
 
 
 def _check_classes(votes: Votes, n_classes: int) -> None:

@@ -4,6 +4,8 @@ MaplError
 ├── ParameterError (ValueError)     an argument breaks a stated constraint
 ├── BudgetExceededError             more was asked for than is left
 ├── CertificateError                a certificate does not hold
+├── LedgerError                     a ledger cannot be used as asked
+│   └── LedgerCorruptedError        a ledger is damaged, or an old copy of itself
 ├── MechanismStateError             a running mechanism was copied, forked or pickled
 └── UnsupportedEventError           an event this version cannot account for
 
@@ -35,6 +37,14 @@ class BudgetExceededError(MaplError):
 
 class CertificateError(MaplError):
     """A certificate cannot be read, or claims what does not hold."""
+
+
+class LedgerError(MaplError):
+    """A ledger is missing, full, locked, or was asked for what it cannot do."""
+
+
+class LedgerCorruptedError(LedgerError):
+    """A ledger is not what was written to it; nothing is released until it is."""
 
 
 class MechanismStateError(MaplError):

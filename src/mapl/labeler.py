@@ -60,10 +60,6 @@ class Budget:
         """What all events charged so far cost at this delta."""
         return accounting.epsilon(self.events, delta=self.delta)
 
-    def sealed(self) -> dict[str, Any] | None:
-        """Return what an earlier run of the same job sealed: here there is none."""
-        return None
-
     def check(self, event: Event) -> None:
         """Refuse an event that is too much; charge nothing."""
         together = [*self.events, event]

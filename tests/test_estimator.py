@@ -1,11 +1,15 @@
 import math
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import scipy.sparse as sp
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import make_classification
@@ -16,7 +20,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.naive_bayes import MultinomialNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import mapl
@@ -214,7 +218,8 @@ def test_label_private_chunks_do_not_depend_on_the_labels(
 def test_it_works_in_searches_and_cross_validation() -> None:
     X, y, pool, *_ = data()
     model = quick(privacy="labels", classes=[0, 1], n_teachers=20)
-    assert cross_val_score(model, X, y, cv=2).mean() > 0.7
+    with pytest.warns(PrivacyWarning, match="pays for each of its fits"):
+        assert cross_val_score(model, X, y, cv=2).mean() > 0.7
     inside = quick(
         estimator=GridSearchCV(LogisticRegression(), {"C": [0.1, 10]}, cv=2),
         classes=[0, 1],
@@ -223,6 +228,114 @@ def test_it_works_in_searches_and_cross_validation() -> None:
     scaled = make_pipeline(StandardScaler(), model)
     assert scaled.fit(X, y).score(X, y) > 0.7
     assert clone(model).get_params() == model.get_params()
+
+
+def test_public_data_and_groups_are_routed(routing: None) -> None:
+    X, y, pool, X_test, y_test = data()
+    model = quick(classes=[0, 1], n_teachers=20)
+    people = np.arange(len(X)) // 2
+    given = {"X_public": pool, "groups": people}
+    with pytest.warns(PrivacyWarning, match="pays for each of its fits"):
+        assert cross_val_score(model, X, y, cv=2, params=given).mean() > 0.6
+    search = GridSearchCV(model, {"n_teachers": [10, 20]}, cv=2)
+    with pytest.warns(PrivacyWarning, match="k of them cost up to k times epsilon"):
+        search.fit(X, y, X_public=pool)
+    assert search.best_params_["n_teachers"] in (10, 20)
+    scaled = make_pipeline(StandardScaler(), model, transform_input=["X_public"])
+    far = 1000 + 50 * pool
+    scaled.fit(1000 + 50 * X, y, X_public=far)
+    assert scaled.score(1000 + 50 * X_test, y_test) > 0.6
+
+
+@pytest.fixture
+def routing() -> Iterator[None]:
+    with config_context(enable_metadata_routing=True):
+        yield
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow"])
+def test_frames_of_every_kind(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    n = 2500
+    frame = pd.DataFrame({"a": rng.normal(size=n), "b": rng.choice(["x", "y"], n)})
+    y = ((frame["a"] > 0) ^ (frame["b"] == "x")).to_numpy().astype(int)
+    frame["c"] = frame["a"] * np.where(frame["b"] == "x", -1, 1)
+    coder = make_column_transformer(
+        (StandardScaler(), ["a", "c"]), (OneHotEncoder(handle_unknown="ignore"), ["b"])
+    )
+    convert: Any = {"pandas": lambda f: f, "polars": pl.from_pandas}
+    convert["pyarrow"] = pa.Table.from_pandas
+    some = convert[kind](frame[:2000].astype({"c": str}))  # another type than public
+    model = quick(estimator=make_pipeline(coder, LogisticRegression()), classes=[0, 1])
+    model.set_params(epsilon=8, n_teachers=20)
+    model.fit(some, y[:2000], X_public=convert[kind](frame[2000:]))
+    assert model.score(convert[kind](frame[:2000]), y[:2000]) > 0.8
+    assert list(model.feature_names_in_) == ["a", "b", "c"]
+
+
+def test_a_text_among_numbers_is_refused_without_showing_it() -> None:
+    X, y, pool, *_ = data()
+    private = X.astype(object)
+    private[3, 1] = "secret"
+    with pytest.raises(ParameterError, match="got a text") as raised:
+        quick(classes=[0, 1]).fit(private, y, X_public=pool)
+    assert "secret" not in str(raised.value)
+    assert raised.value.__cause__ is None
+    with pytest.raises(ValueError, match="contains NaN"):
+        quick(classes=[0, 1]).fit(np.full_like(X, np.nan), y, X_public=pool)
+
+
+class Numbers(LogisticRegression):
+    """Takes class numbers without gaps only, as some libraries do."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        if sorted(set(y)) != list(range(len(set(y)))):
+            raise ValueError("Invalid classes")
+        return super().fit(X, y, sample_weight)
+
+
+def test_learners_that_want_class_numbers() -> None:
+    X, y, pool, X_test, y_test = data()
+    texts = np.array(["no", "yes"])
+    model = quick(estimator=Numbers(), classes=texts, n_teachers=10, epsilon=8)
+    model.fit(X, texts[y], X_public=pool)
+    assert model.score(X_test, texts[y_test]) > 0.6
+    assert list(model.student_.classes_) == ["no", "yes"]
+    assert model.predict_proba(X_test).shape == (500, 2)
+
+
+@pytest.mark.parametrize("name", ["xgboost.XGBClassifier", "lightgbm.LGBMClassifier"])
+@pytest.mark.filterwarnings("ignore")
+def test_boosting_libraries(name: str) -> None:
+    library, _, classifier = name.partition(".")
+    learner = getattr(pytest.importorskip(library), classifier)(n_estimators=10)
+    X, y, pool, X_test, y_test = data()
+    texts = np.array(["no", "yes"])
+    model = quick(estimator=learner, classes=texts, n_teachers=10, epsilon=8)
+    model.fit(X, texts[y], X_public=pool)
+    assert model.score(X_test, texts[y_test]) > 0.6
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_network_through_skorch() -> None:
+    torch = pytest.importorskip("torch")
+    skorch = pytest.importorskip("skorch")
+    X, y, pool, X_test, y_test = data()
+    net = skorch.NeuralNetClassifier(
+        torch.nn.Linear,
+        module__in_features=X.shape[1],
+        module__out_features=2,
+        criterion=torch.nn.CrossEntropyLoss,
+        lr=0.5,
+        max_epochs=5,
+        verbose=0,
+        classes=[0, 1],
+        train_split=None,
+    )
+    learner = make_pipeline(FunctionTransformer(np.float32), net)
+    model = quick(estimator=learner, classes=[0, 1], n_teachers=10, epsilon=8)
+    model.set_params(student=LogisticRegression()).fit(X, y, X_public=pool)
+    assert model.score(X_test, y_test) > 0.6
 
 
 def test_more_teachers_than_records_is_no_error() -> None:

@@ -32,6 +32,7 @@ ESTIMATORS = {
 }
 # Types of fitted models that hold numbers and nothing that runs.
 HARMLESS = {
+    "mapl.student.Decoded",
     "numpy.dtype",
     "sklearn._loss.link.Interval",
     "sklearn._loss.link.LogitLink",

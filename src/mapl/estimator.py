@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from hashlib import sha256
 from secrets import token_hex
@@ -173,6 +174,17 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             Whose record each is: the guarantee then is for a whole person.
         """
         self._check_parameters()
+        if _in_a_search():
+            warnings.warn(
+                f"A search or a cross-validation over private records pays for each "
+                f"of its fits: k of them cost up to k times epsilon {self.epsilon:g}, "
+                "and its scores are not covered by any guarantee. Choose parameters on "
+                "public data, or put the search inside: "
+                "PrivateClassifier(GridSearchCV(...)) searches in each teacher, for "
+                "nothing.",
+                PrivacyWarning,
+                stacklevel=2,
+            )
         self._grouped = groups is not None
         X = self._validated(X, reset=True)
         y = column_or_1d(y, warn=True)
@@ -284,11 +296,11 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         if n < 50 or len(self.classes_) < 2:
             return
         labels = self.classes_[np.arange(n) % len(self.classes_)]
+        some = _safe_indexing(pool, np.arange(n))
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                some = _safe_indexing(pool, np.arange(n))
-                clone(self._estimator()).fit(some, labels).predict(some)
+                fit_hard(clone(self._estimator()), some, labels).predict(some)
         except Exception as error:  # whatever it is: a teacher would meet it too
             raise ParameterError(
                 f"estimator fails on the public records with made-up labels: {error} "
@@ -393,17 +405,27 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     def _validated(self, X: Any, *, reset: bool) -> Any:
         """Check numbers as scikit-learn does; let frames and texts through."""
+        if hasattr(X, "column_names") and hasattr(X, "to_pandas"):
+            X = X.to_pandas()  # a pyarrow Table, which few learners take as it is
         if hasattr(X, "iloc") or hasattr(X, "get_columns") or _is_text(X):
             return validate_data(self, X, reset=reset, skip_check_array=True)
         tags = get_tags(self._estimator()).input_tags
-        return validate_data(
-            self,
-            X,
-            reset=reset,
-            accept_sparse=["csr"],
-            ensure_all_finite="allow-nan" if tags.allow_nan else True,
-            dtype="numeric",
-        )
+        try:
+            return validate_data(
+                self,
+                X,
+                reset=reset,
+                accept_sparse=["csr"],
+                ensure_all_finite="allow-nan" if tags.allow_nan else True,
+                dtype="numeric",
+            )
+        except ValueError as error:
+            if "could not convert" not in str(error):
+                raise
+            raise ParameterError(  # without the text, which may be private
+                "X must hold numbers only, got a text. Pass a DataFrame and an "
+                "estimator that is a pipeline which encodes its columns."
+            ) from None
 
     def _encoded(self, y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Ints]:
         """Return the classes and each label's index among them."""
@@ -502,6 +524,16 @@ def _seed(random_state: int | None) -> int:
     return integer(random_state=random_state, at_least=0)
 
 
+def _in_a_search() -> bool:
+    """Whether scikit-learn's model selection is what called."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith("sklearn.model_selection."):
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _is_text(X: Any) -> bool:
     first = X[0] if isinstance(X, list) and X else None
     array_of_text = isinstance(X, np.ndarray) and X.ndim == 1 and X.dtype.kind in "OUT"
@@ -513,6 +545,8 @@ def _like(X: Any, pool: Any) -> Any:
 
     A column's type in the private frame may depend on any of its records.
     """
+    if hasattr(X, "get_columns") and hasattr(pool, "get_columns"):  # polars
+        return X.select(pool.columns).cast(dict(pool.schema), strict=False)
     if not (hasattr(X, "iloc") and hasattr(pool, "iloc") and X.ndim == 2):
         return X
     import pandas as pd

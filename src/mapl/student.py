@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.pipeline import Pipeline
 
 from mapl.labeler import Labeler
@@ -158,7 +158,37 @@ def fit_hard(student: Any, pool: Any, labels: npt.NDArray[Any]) -> Any:
         from sklearn.dummy import DummyClassifier
 
         return DummyClassifier(strategy="most_frequent").fit(pool, labels)
-    return student.fit(pool, labels)
+    return _fit(student, pool, labels)
+
+
+def _fit(student: Any, pool: Any, labels: npt.NDArray[Any], **named: Any) -> Any:
+    """Fit to labels; a learner that wants class numbers without gaps is given them."""
+    try:
+        return clone(student).fit(pool, labels, **named)
+    except (TypeError, ValueError):
+        classes, codes = np.unique(labels, return_inverse=True)
+        return Decoded(student.fit(pool, codes, **named), classes)
+
+
+class Decoded(ClassifierMixin, BaseEstimator):
+    """A fitted classifier of class numbers that answers with the labels themselves."""
+
+    def __init__(self, classifier: Any, classes: npt.NDArray[Any]) -> None:
+        self.classifier = classifier
+        self.classes = classes
+
+    @property
+    def classes_(self) -> npt.NDArray[Any]:
+        """The labels."""
+        return self.classes
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Return the label of each record."""
+        return np.asarray(self.classes[np.asarray(self.classifier.predict(X))])
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Return the probability of each label."""
+        return np.asarray(self.classifier.predict_proba(X))
 
 
 def fit_soft(student: Any, pool: Any, soft: Floats, classes: npt.NDArray[Any]) -> Any:
@@ -182,4 +212,4 @@ def fit_soft(student: Any, pool: Any, soft: Floats, classes: npt.NDArray[Any]) -
     from sklearn.utils import _safe_indexing
 
     repeated = _safe_indexing(pool, row)
-    return student.fit(repeated, classes[code], **{name: soft[row, code]})
+    return _fit(student, repeated, classes[code], **{name: soft[row, code]})

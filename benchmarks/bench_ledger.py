@@ -103,7 +103,7 @@ def commits_of_a_batch(folder: Path, n_queries: int) -> dict[str, Any]:
     labeler.open(mechanism)
     before = len(list(ledger.history()))
     start = time.perf_counter()
-    labeler.shares(np.zeros(n_queries, dtype=np.int64))
+    labeler.shares(np.arange(n_queries), np.zeros(n_queries, dtype=np.int64))
     return {
         "queries": n_queries,
         "commits": len(list(ledger.history())) - before,

@@ -27,8 +27,8 @@ import mapl
 from mapl import ABSTAIN, PrivacyWarning, PrivateClassifier, accounting
 from mapl.errors import BudgetExceededError, ParameterError
 from mapl.events import GaussianEvent
-from mapl.labeler import Budget, Labeler
-from mapl.student import ask_in_rounds, public_features, smoothed
+from mapl.labeler import Batch, Budget, Labeler
+from mapl.student import Shares, Smoother, ask_in_rounds, public_features
 
 # So large that the noise is 0 but once in e^100 draws: some of the checks compare two
 # fits, and noise takes no seed.
@@ -459,33 +459,82 @@ def test_the_door_charges_before_anything_is_drawn(
     assert repr(labeler) == "Labeler(3 public points)"
 
 
-def test_rounds_stop_before_the_dissents_are_spent() -> None:
+def test_batches_grow_until_the_dissents_are_nearly_spent() -> None:
     rng = np.random.default_rng(0)
-    features = rng.normal(size=(500, 3))
+    n = 3000
+    features = rng.normal(size=(n, 3))
     truth = (features[:, 0] > 0).astype(int)
-    votes = np.where(rng.random((60, 500)) < 0.2, 1 - truth, truth).astype(np.int8)
+    votes = np.where(rng.random((60, n)) < 0.2, 1 - truth, truth).astype(np.int8)
     mechanism = mapl.ChargedDissent.for_budget(
-        epsilon=8, delta=1e-5, dissents=500, n_teachers=60, n_classes=2
+        epsilon=8, delta=1e-5, dissents=n // 2, n_teachers=60, n_classes=2
     )
     budget = Budget(epsilon=8, delta=1e-5)
     labeler = Labeler(votes, n_classes=2, budget=budget)
     labeler.open(mechanism)
     soft = ask_in_rounds(labeler, mechanism, features)
-    assert soft.n_rounds >= 2
-    assert np.mean(np.array(mechanism.state()["left"]) == 0) < 0.2
-    assert (soft.smooth.argmax(axis=1) == truth).mean() > 0.9
-    assert np.allclose(soft.smooth.sum(axis=1), 1)
+    assert soft.asked[0] == 60
+    assert max(soft.asked) > 600
+    assert soft.spent == sorted(soft.spent)
+    assert 0.85 < soft.spent[-1] < 1.6
+    paid = 1 - np.array(mechanism.state()["left"]) / mechanism.dissents
+    assert paid.mean() > 0.85
+    assert (soft.smooth.argmax(axis=1) == truth).mean() > 0.95
+    assert np.allclose(soft.smooth.sum(axis=1), 1, atol=1e-5)
+    assert soft.noisy.shape == (n, 2)
 
 
-def test_smoothing_finds_a_line_in_the_noise_and_nothing_in_nothing() -> None:
-    rng = np.random.default_rng(0)
-    features = rng.normal(size=(4000, 30))
-    share = 0.5 + 0.1 * features[:, 0]
-    noise = rng.normal(size=4000)
-    for truth in (share, np.full(4000, 0.5)):
-        noisy = np.c_[1 - truth - noise, truth + noise]
-        smooth = smoothed(features, noisy, 1.0)[:, 1]
-        assert math.sqrt(((smooth - truth) ** 2).mean()) < 0.09
+def test_teachers_who_never_disagree_are_not_asked_for_ever() -> None:
+    votes = np.zeros((9, 60), dtype=np.int8)
+    budget = Budget(epsilon=100, delta=1e-5)
+    labeler = Labeler(votes, n_classes=3, budget=budget)
+    mechanism = mapl.ChargedDissent.for_budget(
+        epsilon=100, delta=1e-5, dissents=10**4, n_teachers=9, n_classes=3
+    )
+    labeler.open(mechanism)
+    soft = ask_in_rounds(labeler, mechanism, np.ones((60, 1)))
+    assert 30 * 60 < sum(soft.asked) < 40 * 60
+
+
+def test_shares_of_the_guess_tell_nothing_new() -> None:
+    shares = Shares(4, 3)
+    assert shares.counted()[0].size == 0
+    np.testing.assert_allclose(shares.mean(), 1 / 3)
+    for guess, values in ((0, [0.7, 0.2, 0.1]), (1, [0.5, 0.1, 0.4])):
+        batch = Batch(np.array([2]), np.array([guess]), np.array([values]))
+        assert batch.dissent() == pytest.approx(1 - values[guess])
+        shares.add(batch)
+    rows, times, mean = shares.counted()
+    assert rows.tolist() == [2]
+    assert times.tolist() == [[1, 1, 2]]
+    np.testing.assert_allclose(mean, [[0.5, 0.2, 0.25]])
+    np.testing.assert_allclose(shares.mean()[2], [0.6, 0.15, 0.25])
+
+
+@pytest.mark.parametrize("shape", ["line", "ring", "nothing"])
+def test_smoothing_finds_what_is_there(shape: str) -> None:
+    rng = np.random.default_rng(1)
+    n = 6000
+    features = rng.normal(size=(n, 2))
+    radius = np.hypot(*features.T)
+    truth = {
+        "line": 1 / (1 + np.exp(-2 * features[:, 0])),
+        "ring": 0.9 - 0.8 * ((radius > 0.7) & (radius < 1.5)),
+        "nothing": np.full(n, 0.5),
+    }[shape]
+    noisy = truth + rng.normal(size=n)
+    shares = Shares(n, 2)
+    some = np.arange(5000)
+    guess = np.zeros(5000, dtype=np.int64)
+    shares.add(Batch(some, guess, np.c_[1 - noisy, noisy][:5000]))
+    smoother = Smoother(features, 1.0, rng)
+    smooth = smoother.fit(shares, 0.1, last=False)
+    smooth = smoother.fit(shares, 0.2, last=True)[:, 1]
+    assert math.sqrt(((smooth - truth)[5000:] ** 2).mean()) < 0.17
+    assert (smoother._map == 1) >= (shape == "ring")
+
+
+def test_features_of_every_kind_of_pool() -> None:
+    features = np.random.default_rng(0).normal(size=(4000, 30))
     assert public_features(None, sp.csr_matrix(features)).shape == (4000, 30)
     wide = sp.random(50, 2000, density=0.01, random_state=0, format="csr")
     assert public_features(None, wide).shape == (50, 49)

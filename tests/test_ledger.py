@@ -8,7 +8,9 @@ import random
 import resource
 import shutil
 import sqlite3
+import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 from multiprocessing import get_context
@@ -30,6 +32,7 @@ from mapl import (
     Ledger,
     LedgerCorruptedError,
     LedgerError,
+    MechanismStateError,
     ParameterError,
     PrivacyWarning,
     PrivateClassifier,
@@ -124,7 +127,8 @@ def test_check_refuses_what_charge_would_and_charges_nothing(url: str) -> None:
 
 def test_the_first_reply_stays(url: str) -> None:
     job = made(url).job("people", b"a", delta=1e-5)
-    job.charge(EVENT, sealed={"seed": 7})
+    assert job.begin({"seed": 7}) == {"seed": 7}
+    job.charge(EVENT)
     assert job.asked(1) is None
     job.before_draw(1, {"left": [1, 2]}, b"question")
     asked = job.asked(1)
@@ -139,8 +143,11 @@ def test_the_first_reply_stays(url: str) -> None:
     asked = job.asked(1)
     assert asked is not None
     assert (asked.state, asked.reply) == ({"left": [0, 2]}, b"one")
-    assert again.sealed() == {"seed": 7}
-    assert again.rows == []
+    assert again.begin({"seed": 8}) == {"seed": 7}  # whoever runs it uses this one
+    with pytest.raises(LedgerError, match="asks otherwise"):
+        again.before_draw(1, {}, b"another question")
+    with pytest.raises(MechanismStateError, match="opens one mechanism"):
+        job.charge(EVENT)
 
 
 def test_sixteen_processes_get_exactly_the_budget(url: str) -> None:
@@ -178,9 +185,6 @@ def test_forks_copies_and_pickles_share_one_budget(url: str) -> None:
         return ledger.standing("people").releases
 
     assert in_a_child(in_the_child) == 1
-    with pytest.raises(BudgetExceededError):
-        charge(ledger, b"parent")
-    ledger.journal._process += 1  # as if this were the child
     with pytest.raises(BudgetExceededError):
         charge(ledger, b"parent")
     for action in (copy.copy, copy.deepcopy, pickle.dumps):
@@ -243,15 +247,17 @@ def test_history_shows_no_request_reply_or_state(url: str) -> None:
     ledger = made(url)
     ledger.create("others", epsilon=1, delta=1e-5)
     job = ledger.job("people", b"secret", delta=1e-5, what="a study")
-    job.charge(EVENT, sealed={"seed": 424242, "data": "d1ge57"})
+    job.begin({"seed": 424242, "data": "d1ge57"})
+    job.charge(EVENT)
     job.before_draw(1, {"left": [313131]}, b"question")
     job.before_answer(1, {"left": [313131]}, b"re-ply")
     rows = list(ledger.history("people"))
-    assert [row["kind"] for row in rows] == ["create", "charge", "ask", "reply"]
-    assert rows[1]["what"] == "a study"
-    assert rows[1]["event"] == EVENT.to_json()
+    kinds = ["create", "begin", "charge", "ask", "reply"]
+    assert [row["kind"] for row in rows] == kinds
+    assert rows[2]["what"] == "a study"
+    assert rows[2]["event"] == EVENT.to_json()
     text = json.dumps(list(ledger.history()))
-    assert len(list(ledger.history())) == 5
+    assert len(list(ledger.history())) == 6
     for hidden in ("424242", "d1ge57", "313131", "question", "re-ply", job._request):
         assert hidden not in text
 
@@ -325,14 +331,36 @@ def test_a_changed_cell_is_found(url: str, column: str) -> None:
 
 def test_a_missing_row_in_the_middle_is_found(url: str) -> None:
     ledger = made(url)
-    for content in (b"a", b"b"):
+    for content in (b"a", b"b", b"c"):
         charge(ledger, content)
     name = "mapl_no_delete" if url.startswith("sqlite") else "mapl_append_only"
     where = "" if url.startswith("sqlite") else " ON mapl_entries"
     run_sql(ledger, f"DROP TRIGGER {name}{where}")
     run_sql(ledger, "DELETE FROM mapl_entries WHERE seq = 2")
-    with pytest.raises(LedgerCorruptedError, match=r"Row 3|damaged at row 2"):
-        Ledger(url).verify()
+    with pytest.raises(LedgerCorruptedError, match="are missing"):
+        Ledger(url)
+
+
+def test_a_reply_that_is_gone_is_not_drawn_again(url: str) -> None:
+    ledger = made(url)
+    job = ledger.job("people", b"a", delta=1e-5)
+    job.charge(EVENT)
+    for step in (1, 2):
+        job.before_draw(step, {}, b"question")
+        job.before_answer(step, {}, b"reply")
+    name = "mapl_no_delete" if url.startswith("sqlite") else "mapl_append_only"
+    where = "" if url.startswith("sqlite") else " ON mapl_entries"
+    run_sql(ledger, f"DROP TRIGGER {name}{where}")
+    run_sql(ledger, "DELETE FROM mapl_entries WHERE seq = 4")
+    with pytest.raises(LedgerCorruptedError, match="are missing"):
+        job.asked(1)
+
+
+def test_a_password_is_not_shown() -> None:
+    with pytest.raises(LedgerError) as raised:
+        Ledger("postgresql://me:secret@localhost:1/nothing")
+    assert "secret" not in str(raised.value)
+    assert "***" in str(raised.value)
 
 
 def test_a_newer_schema_is_refused_and_an_older_one_migrates(
@@ -523,6 +551,9 @@ def test_two_copies_never_double_a_budget(tmp_path: Path) -> None:
     charge(first, b"c")
     with pytest.raises(LedgerCorruptedError, match="one of two copies"):
         charge(second, b"d")
+    for content in (b"d", b"e"):
+        with pytest.raises(LedgerCorruptedError):
+            charge(second, content)  # it does not forget the alarm
     charge(first, b"d")
     third = Ledger(f"sqlite:///{file}")
     charge(first, b"e")
@@ -534,8 +565,9 @@ def test_two_copies_never_double_a_budget(tmp_path: Path) -> None:
     assert reading(file)[0][0].releases == 6
 
 
-def test_a_ledger_that_is_gone_does_not_begin_again(file: Path) -> None:
-    file.unlink()
+@pytest.mark.parametrize("gone", [Path.unlink, lambda file: file.write_bytes(b"")])
+def test_a_ledger_that_is_gone_does_not_begin_again(file: Path, gone: Any) -> None:
+    gone(file)
     with pytest.raises(LedgerCorruptedError, match=r"was a ledger .* and it is gone"):
         Ledger(f"sqlite:///{file}", create=True)
 
@@ -607,7 +639,7 @@ def test_a_full_disk_loses_nothing(file: Path) -> None:
     ledger.journal.execute("PRAGMA max_page_count = 1")
     job = ledger.job("people", b"c", delta=1e-5)
     with pytest.raises(LedgerError, match=r"disk is full.*Nothing was released"):
-        job.charge(EVENT, sealed={"large": "x" * 100_000})
+        job.begin({"large": "x" * 100_000})
     ledger.close()
     assert reading(file) == truth
 
@@ -620,8 +652,8 @@ def test_an_error_of_the_disk_loses_nothing(file: Path, state: Path) -> None:
         ledger = Ledger(f"sqlite:///{file}")
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
         return outcome(
-            lambda: ledger.job("people", b"c", delta=1e-5).charge(
-                EVENT, sealed={"large": "x" * 100_000}
+            lambda: ledger.job("people", b"c", delta=1e-5).begin(
+                {"large": "x" * 100_000}
             )
         )
 
@@ -846,11 +878,80 @@ def test_other_records_under_one_name_and_one_record_under_two_are_warned_of(
     ledger = made(url, epsilon=9)
     ledger.create("twins", epsilon=9, delta=1e-4)
     X, y, pool = records()
-    learner(url).fit(X, y, X_public=pool)
+    first = learner(url).fit(X, y, X_public=pool)
+    with pytest.warns(PrivacyWarning, match="begun with other records"):
+        stale = learner(url).fit(X[1:], y[1:], X_public=pool)
+    np.testing.assert_array_equal(first.soft_labels_, stale.soft_labels_)
     with pytest.warns(PrivacyWarning, match="not those of the last release"):
-        learner(url).fit(X[1:], y[1:], X_public=pool)
+        learner(url, random_state=1).fit(X[1:], y[1:], X_public=pool)
     with pytest.warns(PrivacyWarning, match="another name"):
         learner(url).set_params(dataset="twins").fit(X[1:], y[1:], X_public=pool)
+    assert ledger.standing("people").releases == 2
+
+
+def test_what_was_asked_before_tells_of_no_record(url: str) -> None:
+    """With one record more or less the ledger does the same: no row, no price."""
+    ledger = made(url, epsilon=9)
+    X, y, pool = records()
+    rows = []
+    for some in (slice(None), slice(1, None), slice(None)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PrivacyWarning)
+            model = learner(url).fit(X[some], y[some], X_public=pool)
+        rows.append((model.soft_labels_.tobytes(), len(list(ledger.history()))))
+    assert len(set(rows)) == 1
+
+
+def test_a_job_does_not_go_on_with_other_records(url: str) -> None:
+    job = made(url).job("people", b"a", delta=1e-5)
+    job.begin({"seed": 7, "data": "these"})
+    job.charge(EVENT)
+    job.before_draw(1, {}, b"question")
+    again = Ledger(url).job("people", b"a", delta=1e-5)
+    with pytest.warns(PrivacyWarning, match="begun with other records"):
+        again.begin({"seed": 7, "data": "those"})
+    again.charge(EVENT)
+    with pytest.raises(LedgerError, match="cannot go on with these"):
+        again.asked(1)
+    job.before_answer(1, {}, b"reply")
+    asked = again.asked(1)
+    assert asked is not None
+    assert asked.reply == b"reply"
+
+
+def test_threads_share_a_ledger(url: str) -> None:
+    ledger = made(url, epsilon=1e4, delta=0.5)
+
+    def work(me: int) -> None:
+        for i in range(10):
+            charge(ledger, b"%d %d" % (me, i))
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(work, range(6)))
+    assert ledger.standing("people").releases == 60
+    assert Ledger(url).verify() == 61
+
+
+def test_a_fork_in_the_middle_loses_nothing(url: str) -> None:
+    """The parent closes its connection; the child goes on, and so does the parent."""
+    ledger = made(url, epsilon=1e4, delta=0.5)
+    go = FORK.Event()
+
+    def in_the_child() -> None:
+        charge(ledger, b"child 1")
+        go.wait()
+        charge(Ledger(url), b"child 2")
+        charge(ledger, b"child 3")
+
+    charge(ledger, b"parent 1")
+    child = FORK.Process(target=in_the_child)
+    child.start()
+    charge(ledger, b"parent 2")
+    ledger.close()
+    go.set()
+    child.join()
+    charge(ledger, b"parent 3")
+    assert Ledger(url).verify() == 7
 
 
 def test_a_learner_without_a_pickle_pays_each_time(url: str) -> None:

@@ -19,7 +19,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mapl import Ledger, LedgerError, accounting, dissent, journal
+from mapl import (
+    Ledger,
+    LedgerError,
+    MechanismStateError,
+    accounting,
+    dissent,
+    estimator,
+    journal,
+)
 from mapl.dissent import ChargedDissent, NoisyMax
 from mapl.errors import BudgetExceededError
 from mapl.labeler import Labeler, _packed, _unpacked
@@ -37,11 +45,12 @@ def job(ledger: Ledger, name: bytes, log: Path | None = None) -> list[str]:
     mechanism = ChargedDissent(
         sigma=Fraction(200), dissents=20, n_teachers=N_TEACHERS, n_classes=2
     )
-    labeler.open(mechanism, sealed={"seed": 1})
+    budget.begin({"seed": 1})
+    labeler.open(mechanism)
     out = []
     for step in range(1, N_STEPS + 1):
-        answer = labeler.shares(np.full(N_POINTS, step % 2))
-        out.append(f"{name.decode()} {step} {sha256(answer.counts).hexdigest()}")
+        answer = labeler.shares(np.arange(N_POINTS), np.full(N_POINTS, step % 2))
+        out.append(f"{name.decode()} {step} {sha256(answer.shares).hexdigest()}")
         if log is not None:
             with log.open("a") as file:
                 file.write(out[-1] + "\n")
@@ -56,7 +65,7 @@ def left_in_ledger(ledger: Ledger, name: bytes) -> list[str]:
     for step in range(1, N_STEPS + 1):
         asked = budget.asked(step)
         if asked is not None and asked.reply is not None:
-            digest = sha256(_unpacked(asked.reply)).hexdigest()
+            digest = sha256(_unpacked(asked.reply) / N_TEACHERS).hexdigest()
             found.append(f"{name.decode()} {step} {digest}")
     return found
 
@@ -157,7 +166,7 @@ def test_killed_at_every_point_a_job_goes_on_and_pays_once(
         assert child.exitcode == -signal.SIGKILL
         killed += 1
     assert killed >= 20  # commits, marks and draws of a charge and three steps
-    assert ledger.verify() == 1 + (point + 1) * (1 + 2 * N_STEPS)
+    assert ledger.verify() == 1 + (point + 1) * (2 + 2 * N_STEPS)
 
 
 def test_killed_at_random_nothing_that_left_is_missing(
@@ -240,7 +249,7 @@ def test_a_learner_that_was_killed_goes_on(
     assert ledger.standing("people").releases == 1
     kinds = [row["kind"] for row in ledger.history()]
     rounds = kinds.count("reply")
-    assert kinds == ["create", "charge"] + ["ask", "reply"] * rounds
+    assert kinds == ["create", "begin", "charge"] + ["ask", "reply"] * rounds
     ledger.verify()
 
 
@@ -259,6 +268,59 @@ def test_labels_that_were_asked_for_and_not_answered_are_drawn_anew(url: str) ->
     assert set(first) <= {0, 1}
     np.testing.assert_array_equal(ask().labels(rows), first)
     assert ledger.standing("people").releases == 1
+
+
+def test_two_runs_of_one_fit_use_one_partition(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever of them is answered, each record sits in one and the same chunk."""
+    from test_ledger import learner, records
+
+    ledger = Ledger(url, create=True)
+    ledger.create("people", epsilon=1, delta=1e-4)
+    X, y, pool = records()
+    log = tmp_path / "salts"
+    chunk_rows = estimator.chunk_rows
+
+    def spy(*args: Any, salt: int, **named: Any) -> Any:
+        with log.open("a") as file:
+            file.write(f"{salt}\n")
+        return chunk_rows(*args, salt=salt, **named)
+
+    monkeypatch.setattr(estimator, "chunk_rows", spy)
+    crowd = [spawn(lambda: learner(url).fit(X, y, X_public=pool)) for _ in range(3)]
+    for child in crowd:
+        child.join()
+    salts = log.read_text().split()
+    assert len(salts) == 3
+    assert len(set(salts)) == 1
+    assert ledger.standing("people").releases == 1
+
+
+def test_after_a_step_that_failed_a_labeler_is_done(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = new(url, jobs=9)
+    budget = ledger.job("people", b"a", delta=1e-6)
+    labeler = Labeler(VOTES, n_classes=2, budget=budget)
+    mechanism = ChargedDissent(
+        sigma=Fraction(200), dissents=20, n_teachers=N_TEACHERS, n_classes=2
+    )
+    labeler.open(mechanism)
+    with pytest.raises(MechanismStateError, match="opens one mechanism"):
+        labeler.open(mechanism)
+    rows = np.arange(N_POINTS)
+    with monkeypatch.context() as patch:
+        patch.setattr(budget, "before_draw", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            labeler.shares(rows, rows * 0)
+    with pytest.raises(MechanismStateError, match="Make a new labeler"):
+        labeler.shares(rows, rows * 0)
+    other = Labeler(VOTES, n_classes=2, budget=ledger.job("people", b"b", delta=1e-6))
+    other.open(NoisyMax(sigma=100, n_queries=2 * N_POINTS, n_classes=2))
+    other.labels(rows)
+    with pytest.raises(MechanismStateError, match="one batch only"):
+        other.labels(rows)
 
 
 def test_an_interrupted_journal_can_be_used_again(url: str) -> None:

@@ -309,7 +309,7 @@ def create(
 
     opened = Ledger(url, create=True)
     opened.create(dataset, epsilon=epsilon, delta=delta, rule=rule)
-    _show(vars(opened.standing(dataset)) | {"ledger": url}, as_json)
+    _show(vars(opened.standing(dataset)) | {"ledger": opened.url}, as_json)
 
 
 @ledger.command()
@@ -321,11 +321,12 @@ def show(url: str, plot: Path | None, as_json: bool) -> None:
     """Show what each data set may cost, and what is spent and left."""
     from mapl.ledger import Ledger
 
-    standings = [vars(standing) for standing in Ledger(url).standings()]
+    opened = Ledger(url)
+    standings = [vars(standing) for standing in opened.standings()]
     if plot is not None:
         _draw(standings, plot)
     if as_json:
-        click.echo(json.dumps({"ledger": url, "datasets": standings}))
+        click.echo(json.dumps({"ledger": opened.url, "datasets": standings}))
         return
     _table(
         ("data set", "rule", "epsilon spent", "of", "delta spent", "of", "releases"),
@@ -358,7 +359,7 @@ def history(url: str, dataset: str | None, as_json: bool) -> None:
         opened.standing(dataset)
     rows = list(opened.history(dataset))
     if as_json:
-        click.echo(json.dumps({"ledger": url, "rows": rows}))
+        click.echo(json.dumps({"ledger": opened.url, "rows": rows}))
         return
     _table(
         ("row", "at", "who", "data set", "loss", "delta", "what"),

@@ -52,19 +52,11 @@ class SoftAnswer:
     shares : ndarray of float, shape (n_queries, n_classes)
         Counts over the number of teachers: unbiased where no teacher is silent, and
         therefore sometimes below 0 or above 1.
-    guess : ndarray of int, shape (n_queries,), or None
-        The class of each query that was not counted.
     """
 
     counts: Ints
     labels: Ints
     shares: Floats
-    guess: Ints | None
-
-    @classmethod
-    def of(cls, counts: Ints, n_teachers: int, guess: Ints | None) -> SoftAnswer:
-        """Return the answer that noisy counts make."""
-        return cls(counts, counts.argmax(axis=1), counts / n_teachers, guess)
 
 
 class NoisyMax:
@@ -377,7 +369,9 @@ def _publish(
         rows = np.arange(len(noisy))
         noisy[rows, uncounted] = 0
         noisy[rows, uncounted] = n_teachers - noisy.sum(axis=1)
-    return SoftAnswer.of(noisy, n_teachers, uncounted)
+    return SoftAnswer(
+        counts=noisy, labels=noisy.argmax(axis=1), shares=noisy / n_teachers
+    )
 
 
 def _check_classes(votes: Votes, n_classes: int) -> None:

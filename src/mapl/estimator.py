@@ -29,7 +29,13 @@ from mapl.errors import ParameterError, PrivacyWarning, integer, positive, proba
 from mapl.labeler import Budget, Labeler
 from mapl.mechanisms import ABSTAIN, ChargedDissent, NoisyMax, SparseVector
 from mapl.partition import chunk_rows, record_digests
-from mapl.student import ask_in_rounds, fit_hard, fit_soft, public_features
+from mapl.student import (
+    ask_in_rounds,
+    dissents_for,
+    fit_hard,
+    fit_soft,
+    public_features,
+)
 from mapl.teachers import ask, set_seeds, train
 
 if TYPE_CHECKING:
@@ -194,13 +200,12 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self.classes_, codes = self._encoded(y)
         X, codes, groups, pool, keys = self._split(X, codes, groups, X_public)
         self._rehearse(pool)
-        budget, sealed = self._budget(X, codes, groups, pool)
+        budget, sealed = self._budget(X, codes, pool)
         n, n_classes = _num_samples(pool), len(self.classes_)
         mechanism = self._mechanism(n, n_classes) if n_classes > 1 else None
         if mechanism is not None:
             budget.check(mechanism.event)
-        # A job that was begun before goes on with the chunks that it began with.
-        seed = int(sealed["seed"])
+        seed = int(sealed["seed"])  # of a job that was begun before, its own
         chunks = chunk_rows(X, keys, groups, n_chunks=self.n_teachers, salt=seed)
         teachers = train(
             self._estimator(),
@@ -213,43 +218,40 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         )
         votes = ask(teachers, pool, n_classes=n_classes, n_jobs=self.n_jobs)
         labeler = Labeler(votes, n_classes=n_classes, budget=budget)
-        self._publish(labeler, mechanism, pool, sealed)
+        self._publish(labeler, mechanism, pool, seed)
         self.events_ = budget.events
         self.certificate_ = self._certificate(budget.receipt())
         return self
 
     def _budget(
-        self, X: Any, codes: Ints, groups: Any, pool: Any
+        self, X: Any, codes: Ints, pool: Any
     ) -> tuple[Budget | Job, dict[str, Any]]:
-        """Return who is charged, and what is sealed with the charge: the seed, and a
-        keyed digest of the records that warns of a mix-up.
+        """Return who is charged, and what is sealed: the seed that decides the chunks,
+        and a keyed digest of the records that warns of a mix-up.
         """
-        seed = _seed(self.random_state)
+        sealed: dict[str, Any] = {"seed": _seed(self.random_state)}
         if self.ledger is None:
-            return Budget(epsilon=self.epsilon, delta=self.delta), {"seed": seed}
+            return Budget(epsilon=self.epsilon, delta=self.delta), sealed
         from mapl.ledger import Ledger
 
         ledger = Ledger(self.ledger)
         assert self.dataset is not None
-        records = record_digests(X, codes)
-        whose = b"" if groups is None else record_digests(groups, None).tobytes()
+        # Public values only: that an answer was there already must tell of no record.
         public = record_digests(pool, None).tobytes()
-        parts = (self._asked_for().encode(), records.tobytes(), whose, public)
-        content = b"".join(sha256(part).digest() for part in parts)
         job = ledger.job(
             self.dataset,
-            content,
+            self._asked_for().encode() + sha256(public).digest(),
             delta=self.delta,
             what=f"PrivateClassifier, {self.n_teachers} teachers, "
             f"{_num_samples(pool)} public points",
         )
-        unordered = np.sort(records, axis=0).tobytes()
-        new = {"seed": seed, "data": ledger.journal.keyed(unordered)}
-        return job, job.sealed() or new
+        records = np.sort(record_digests(X, codes), axis=0)
+        sealed["data"] = ledger.journal.keyed(records.tobytes())
+        return job, job.begin(sealed)
 
     def _asked_for(self) -> str:
         """What decides which votes are asked for; not the student, which is free."""
-        names = ("epsilon", "delta", "n_teachers", "mechanism", "privacy")
+        names = ("epsilon", "delta", "n_teachers", "mechanism", "privacy", "_grouped")
         named = {name: getattr(self, name) for name in names}
         try:
             learner = joblib.hash(self._estimator())
@@ -308,26 +310,24 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
                 "released."
             ) from error
 
-    def _publish(
-        self, labeler: Labeler, mechanism: Any, pool: Any, sealed: dict[str, Any]
-    ) -> None:
+    def _publish(self, labeler: Labeler, mechanism: Any, pool: Any, seed: int) -> None:
         """What leaves the labeler is public, and so is all that is made of it."""
         if mechanism is None:  # one class: nothing to ask
             self.public_labels_ = np.zeros(_num_samples(pool), dtype=np.int64)
             labels = self.classes_[self.public_labels_]
             self.student_ = fit_hard(self._student(), pool, labels)
             return
-        labeler.open(mechanism, sealed=sealed)
+        labeler.open(mechanism)
         student = self._student()
-        set_seeds(student, int(sealed["seed"]))
+        set_seeds(student, seed)
         if isinstance(mechanism, ChargedDissent):
             features = public_features(self._estimator(), pool)
-            soft = ask_in_rounds(labeler, mechanism, features)
+            soft = ask_in_rounds(labeler, mechanism, features, seed=seed)
             self.soft_labels_ = soft.noisy
             self.public_labels_ = soft.smooth.argmax(axis=1)
             self.student_ = fit_soft(student, pool, soft.smooth, self.classes_)
         else:
-            rng = np.random.default_rng(sealed["seed"])
+            rng = np.random.default_rng(seed)
             self.public_labels_ = self._asked(labeler, mechanism, pool, rng)
             rows, codes = self._answered(rng)
             chosen = _safe_indexing(pool, rows)
@@ -377,7 +377,7 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
                 cutoff += max(1, cutoff // 8)
             return SparseVector.for_budget(cutoff=min(cutoff, n), **named)
         named |= {"n_teachers": self.n_teachers, "n_classes": n_classes}
-        return ChargedDissent.for_budget(dissents=n, **named)
+        return ChargedDissent.for_budget(dissents=dissents_for(n), **named)
 
     # What goes in -----------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import psycopg
 import sqlalchemy as sa
@@ -62,7 +63,7 @@ ENTRIES = sa.Table(
     sa.Column("mac", sa.LargeBinary, nullable=False),
     sa.UniqueConstraint("dataset", "number"),
     sa.UniqueConstraint("dataset", "request"),
-    sa.CheckConstraint("kind IN ('create', 'charge', 'ask', 'reply')"),
+    sa.CheckConstraint("kind IN ('create', 'begin', 'charge', 'ask', 'reply')"),
     sa.CheckConstraint("seq >= 1 AND number >= 1 AND loss >= 0 AND delta >= 0"),
     sa.CheckConstraint("loss_spent >= loss AND loss_spent <= loss_limit"),
     sa.CheckConstraint("delta_spent >= delta AND delta_spent <= delta_limit"),
@@ -87,7 +88,10 @@ _NETWORK |= {"smb3", "smbfs", "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs"}
 _MOUNTS = Path("/proc/mounts")
 _GENESIS = bytes(32)
 _REFUSALS = (sa.exc.SQLAlchemyError, sqlite3.Error, psycopg.Error, UnicodeDecodeError)
-_INHERITED: list[Any] = []  # connections of a parent process
+_NONE = (
+    "There is no ledger at {url}. Make one with: mapl ledger create {url} "
+    "--dataset NAME --epsilon E --delta D"
+)
 _WAIT_SECONDS = 60  # for other writers
 _PAGE = 10_000  # rows read in one go
 
@@ -107,6 +111,28 @@ _MAC_OF = sa.select(ENTRIES.c.mac).where(ENTRIES.c.seq == sa.bindparam("wanted")
 _INSERT = sa.insert(ENTRIES)
 
 Row = dict[str, Any]
+
+# SQLite's connections, and locks on files, must not pass a fork: they are closed before
+# it, and opened again where they are needed.
+_OPEN: WeakSet[Journal] = WeakSet()
+_HELD: list[Journal] = []
+
+
+def _before_fork() -> None:
+    for journal in list(_OPEN):
+        if journal._lock.acquire(timeout=_WAIT_SECONDS):
+            journal._forget()
+            _HELD.append(journal)
+
+
+def _after_fork() -> None:
+    while _HELD:
+        _HELD.pop()._lock.release()
+
+
+os.register_at_fork(
+    before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork
+)
 
 
 def state_folder() -> Path:
@@ -129,16 +155,15 @@ class Journal:
     """
 
     def __init__(self, url: str, *, create: bool = False) -> None:
-        self.url = url
         self._target, self._path = _parsed(url)
-        self._lock = threading.Lock()
-        self._process = 0
+        self.url = self._target.render_as_string() if self._target.password else url
         self._compiled: dict[int, tuple[str, Any, Any]] = {}
+        self._lock = threading.Lock()
+        self._last: Row | None = None
+        self._checked = False
+        _OPEN.add(self)
         if self._path is not None and not create and not self._path.exists():
-            raise LedgerError(
-                f"There is no ledger at {url}. Make one with: mapl ledger create {url} "
-                "--dataset NAME --epsilon E --delta D"
-            )
+            raise LedgerError(_NONE.format(url=self.url))
         if create:
             self._create()
         with self.transaction():
@@ -161,11 +186,10 @@ class Journal:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if self._path is not None:
                 _refuse_network(self._path.parent)
-                if not self._path.exists():
-                    self._refuse_replacement(folder)
             with self._begun() as connection:
                 if sa.inspect(connection).has_table("mapl_meta"):
                     return
+                self._refuse_replacement(folder)
                 name = secrets.token_hex(16)
                 self._write_key(folder / f"{name}.key")
                 _TABLES.create_all(connection)
@@ -181,27 +205,30 @@ class Journal:
     def _refuse_replacement(self, folder: Path) -> None:
         """A ledger that was here and is gone must not begin again."""
         for path in folder.glob("*.key"):
-            known = json.loads(path.read_text())
             mark = path.with_suffix(".mark")
-            if known["path"] == str(self._path) and mark.exists():
+            if json.loads(path.read_text())["place"] == self._place and mark.exists():
                 raise LedgerCorruptedError(
                     f"There was a ledger at {self.url} and it is gone. Put it back; a "
                     "new one would forget what was spent. If its data are gone too, "
                     f"remove {path} and {mark}."
                 )
 
+    @property
+    def _place(self) -> str:
+        return self._target.render_as_string(hide_password=True)
+
     def _write_key(self, path: Path) -> None:
-        text = json.dumps(
-            {
-                "key": secrets.token_hex(32),
-                "path": str(self._path) if self._path else None,
-            }
-        )
-        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        """Write the key whole or not at all, to the disk."""
+        part = path.with_suffix(".part")
+        descriptor = os.open(part, os.O_CREAT | os.O_WRONLY, 0o600)
         with os.fdopen(descriptor, "w") as file:
-            file.write(text + "\n")
+            json.dump({"key": secrets.token_hex(32), "place": self._place}, file)
             file.flush()
             os.fsync(file.fileno())
+        part.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
 
     @cached_property
     def _connection(self) -> sa.Connection:
@@ -215,30 +242,43 @@ class Journal:
         return engine.connect()
 
     @contextmanager
-    def _begun(self) -> Iterator[sa.Connection]:
-        """A transaction; what the database refuses is told as a LedgerError."""
-        self._belong_to_this_process()
-        try:
-            with self._lock:
-                self.execute("BEGIN IMMEDIATE" if self._path else "BEGIN")
-                try:
-                    yield self._connection
-                    self.execute("COMMIT")
-                except BaseException:
-                    with suppress(Exception):
-                        self.execute("ROLLBACK")
+    def _alone(self) -> Iterator[None]:
+        """One thread at a time. After any failure all is opened and checked anew; what
+        the database refuses is told as a LedgerError.
+        """
+        with self._lock:
+            try:
+                yield
+            except BaseException as error:
+                self._forget()
+                if not isinstance(error, _REFUSALS):
                     raise
-        except _REFUSALS as error:
-            self.close()
-            reason = str(getattr(error, "orig", None) or error).strip()
-            corrupted = isinstance(error, UnicodeDecodeError) or any(
-                sign in reason for sign in ("malformed", "not a database", "corrupt")
-            )
-            raise (LedgerCorruptedError if corrupted else LedgerError)(
-                f"The ledger at {self.url} did not take it: {reason}. Nothing was "
-                "released. Mend that and run the same again: what was committed is "
-                "found, and costs nothing twice."
-            ) from error
+                reason = str(getattr(error, "orig", None) or error).strip()
+                corrupted = isinstance(error, UnicodeDecodeError) or any(
+                    sign in reason for sign in ("malformed", "not a database")
+                )
+                raise (LedgerCorruptedError if corrupted else LedgerError)(
+                    f"The ledger at {self.url} did not take it: {reason}. Nothing was "
+                    "released. Mend that and run the same again: what was committed is "
+                    "found, and costs nothing twice."
+                ) from error
+
+    @contextmanager
+    def _work(self) -> Iterator[sa.Connection]:
+        """Begin and commit, or roll back."""
+        self.execute("BEGIN IMMEDIATE" if self._path else "BEGIN")
+        try:
+            yield self._connection
+            self.execute("COMMIT")
+        except BaseException:
+            with suppress(Exception):
+                self.execute("ROLLBACK")
+            raise
+
+    @contextmanager
+    def _begun(self) -> Iterator[sa.Connection]:
+        with self._alone(), self._work() as connection:
+            yield connection
 
     def execute(self, statement: Any, **named: Any) -> Any:
         """Run a statement whose SQL was made once and for all; return a cursor."""
@@ -254,35 +294,24 @@ class Journal:
         cursor.execute(sql, [given[name] for name in order] if order else given)
         return cursor
 
-    def _belong_to_this_process(self) -> None:
-        """A forked child opens its own connection, lock and mark."""
-        if self._process == os.getpid():
-            return
-        if self._process:
-            self._lock = threading.Lock()
-            # The parent's connection must not be used here, nor closed.
-            _INHERITED.append(self.__dict__.pop("_connection", None))
-            self.__dict__.pop("_mark", None)
-        self._process = os.getpid()
-        self._last: Row | None = None
-        self._checked = False
-
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         """Alone with the last rows; leaves with the mark raised to what was appended.
 
         An answer must not leave before this has ended.
         """
-        with self._begun() as connection:
-            if not self._checked:
-                self._check_version(connection)
-            if self._path is None:
-                self.execute("LOCK TABLE mapl_entries IN EXCLUSIVE MODE")
-            transaction = Transaction(self, connection)
-            yield transaction
-        self._checked, self._last = True, transaction.last
-        if self._last is not None and self._last["seq"] > self._mark.seq:
-            self._raise_mark(self._last)
+        with self._alone():
+            with self._work() as connection:
+                if not self._checked:
+                    self._check_version(connection)
+                if self._path is None:
+                    self.execute("LOCK TABLE mapl_entries IN EXCLUSIVE MODE")
+                transaction = Transaction(self, connection)
+                yield transaction
+            last = transaction.last
+            if last is not None and last["seq"] > self._mark.seq:
+                self._raise_mark(last)
+            self._checked, self._last = True, last
 
     def _raise_mark(self, last: Row) -> None:
         """Raise the mark; where it is higher already, its row must be in this copy."""
@@ -299,10 +328,7 @@ class Journal:
 
     def _check_version(self, connection: sa.Connection) -> None:
         if not sa.inspect(connection).has_table("mapl_meta"):
-            raise LedgerError(
-                f"There is no ledger at {self.url}. Make one with: mapl ledger create "
-                f"{self.url} --dataset NAME --epsilon E --delta D"
-            )
+            raise LedgerError(_NONE.format(url=self.url))
         found = connection.execute(sa.select(_META.c.name, _META.c.value))
         meta = {str(name): str(value) for name, value in found}
         version = int(meta["version"]) if meta.get("version", "").isdigit() else 0
@@ -365,15 +391,22 @@ class Journal:
             return follow.seq
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Give the connection back; it is opened anew when it is needed."""
+        with self._lock:
+            self._forget()
+
+    def _forget(self) -> None:
+        self._last, self._checked = None, False
+        if mark := self.__dict__.pop("_mark", None):
+            mark.close()
         if connection := self.__dict__.pop("_connection", None):
-            with suppress(sa.exc.SQLAlchemyError):
+            with suppress(Exception):
                 connection.close()
                 connection.engine.dispose()
 
     def __del__(self) -> None:
-        if getattr(self, "_process", 0) == os.getpid():
-            self.close()
+        if "_lock" in self.__dict__:
+            self._forget()
 
     def __repr__(self) -> str:
         return f"Journal({self.url!r})"
@@ -412,11 +445,17 @@ class Transaction:
         )
         return int(self.connection.execute(query).scalar_one())
 
-    def last_charges(self) -> list[Row]:
-        """Return the last charge of each data set."""
+    def gapless(self, since: int) -> bool:
+        """Whether every row is there from one on."""
+        query = sa.select(sa.func.count()).where(ENTRIES.c.seq >= since)
+        found = int(self.connection.execute(query).scalar_one())
+        return self.last is None or found == self.last["seq"] - since + 1
+
+    def last_begun(self) -> list[Row]:
+        """Return the job of each data set that was begun last."""
         newest = (
             sa.select(sa.func.max(ENTRIES.c.seq))
-            .where(ENTRIES.c.kind == "charge")
+            .where(ENTRIES.c.kind == "begin")
             .group_by(ENTRIES.c.dataset)
         )
         return self.rows(ENTRIES.c.seq.in_(newest))
@@ -480,6 +519,13 @@ class Transaction:
         if last is None:
             return None
         self._checked(last, ends[1]["mac"] if len(ends) > 1 else _GENESIS)
+        if not self.journal._checked:
+            self.last = last
+            if not self.gapless(1):
+                raise LedgerCorruptedError(
+                    f"Rows of {self.journal.url} are missing. Restore the newest "
+                    "backup that verifies: mapl ledger verify."
+                )
         if not self.journal._checked and last["seq"] > mark.seq:
             follow = Follower(self.journal, start=max(mark.seq - 1, 0))
             if follow.seq:
@@ -589,9 +635,9 @@ class Mark:
                 "one ledger were written to. Keep the one that has spent more."
             )
 
-    def __del__(self) -> None:
-        with suppress(OSError, AttributeError):
-            os.close(self._file)
+    def close(self) -> None:
+        """Give the file back."""
+        os.close(self._file)
 
 
 def _half(body: bytes) -> bytes:
@@ -651,6 +697,7 @@ def _durable_sqlite(connection: Any, record: object) -> None:
 def _durable_postgresql(connection: Any, record: object) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SET synchronous_commit TO on")
+        cursor.execute(f"SET lock_timeout TO '{_WAIT_SECONDS}s'")
         cursor.execute("SHOW fsync")
         (fsync,) = cursor.fetchone()
     connection.commit()

@@ -8,18 +8,25 @@ from __future__ import annotations
 
 import io
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mapl import accounting
-from mapl.errors import BudgetExceededError, positive, probability
+from mapl.errors import (
+    BudgetExceededError,
+    MechanismStateError,
+    positive,
+    probability,
+)
 from mapl.events import Event
 from mapl.mechanisms import (
     ChargedDissent,
     NoisyMax,
-    SoftAnswer,
     SparseVector,
 )
 from mapl.votes import Votes
@@ -28,6 +35,7 @@ if TYPE_CHECKING:
     from mapl.ledger import Asked, Job, State
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 Predictions = npt.NDArray[np.integer[Any]]
 
 
@@ -71,7 +79,11 @@ class Budget:
                 "Nothing was released."
             )
 
-    def charge(self, event: Event, *, sealed: dict[str, Any] | None = None) -> None:
+    def begin(self, sealed: State) -> State:
+        """Keep what decides the private computation: here there is no need."""
+        return sealed
+
+    def charge(self, event: Event) -> None:
         """Take an event on the bill, or refuse it and change nothing."""
         self.check(event)
         self.events.append(event)
@@ -92,6 +104,19 @@ class Budget:
     def receipt(self) -> str:
         """Return what a certificate says of the ledger."""
         return "in memory: this budget is of this fit alone, and is not kept"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The noisy shares of some of the points, against a guess for each. Public."""
+
+    rows: Ints
+    guess: Ints
+    shares: Floats
+
+    def dissent(self) -> float:
+        """Return how many dissents the batch cost a teacher, as far as one can see."""
+        return float((1 - self.shares[np.arange(len(self.rows)), self.guess]).sum())
 
 
 class Labeler:
@@ -115,58 +140,74 @@ class Labeler:
     ) -> None:
         self._votes = Votes.from_predictions(predictions, n_classes=n_classes)
         self.budget = budget
-        self._step = 0
+        self._mechanism: SparseVector | NoisyMax | ChargedDissent | None = None
+        self._step, self._failed = 0, False
 
-    def open(
-        self,
-        mechanism: SparseVector | NoisyMax | ChargedDissent,
-        *,
-        sealed: dict[str, Any] | None = None,
-    ) -> None:
+    def open(self, mechanism: SparseVector | NoisyMax | ChargedDissent) -> None:
         """Charge the whole price of a mechanism; from then on it may answer."""
-        self.budget.charge(mechanism.event, sealed=sealed)
+        if self._mechanism is not None:
+            raise MechanismStateError("A labeler opens one mechanism; this has its.")
+        self.budget.charge(mechanism.event)
         self._mechanism = mechanism
 
     def labels(self, rows: Ints) -> Ints:
-        """Return the open mechanism's labels for some of the points."""
+        """Return the open mechanism's labels for some of the points; this once."""
         mechanism = self._mechanism
-        assert not isinstance(mechanism, ChargedDissent)
-        step, known = self._begin()
-        if known is None:
+        assert isinstance(mechanism, SparseVector | NoisyMax)
+        with self._next_step() as step:
+            if step > 1:
+                raise MechanismStateError("Labels can be asked for in one batch only.")
+            known = self.budget.asked(step)
+            if known is not None and known.reply is not None:
+                return _unpacked(known.reply)
             self.budget.before_draw(step, {}, _packed(rows))
-        elif known.reply is not None:
-            return _unpacked(known.reply)
-        votes = Votes(self._votes.predictions[:, rows], self._votes.n_classes)
-        drawn = _packed(mechanism.answer(votes).labels)
-        return _unpacked(self.budget.before_answer(step, {}, drawn)[1])
+            drawn = _packed(mechanism.answer(self._of(rows)).labels)
+            return _unpacked(self.budget.before_answer(step, {}, drawn)[1])
 
-    def shares(self, guess: Ints) -> SoftAnswer:
+    def shares(self, rows: Ints, guess: Ints) -> Batch:
         """Return the noisy shares of who disagrees with a public guess.
 
-        A step that was begun earlier goes on with the guess that it began with.
+        A step that was begun earlier goes on with the points and the guess that it
+        began with.
         """
         mechanism = self._mechanism
         assert isinstance(mechanism, ChargedDissent)
-        step, known = self._begin()
-        if known is not None:
-            guess = _unpacked(known.question)
-        if known is not None and known.reply is not None:
-            state, reply = known.state, known.reply
-        else:
+        with self._next_step() as step:
+            known = self.budget.asked(step)
+            if known is not None:
+                rows, guess = _unpacked(known.question)
+            if known is not None and known.reply is not None:
+                state, reply = known.state, known.reply
+            else:
+                question = _packed(np.stack((rows, guess)))
 
-            def keep() -> None:
-                self.budget.before_draw(step, mechanism.state(), _packed(guess))
+                def keep() -> None:
+                    self.budget.before_draw(step, mechanism.state(), question)
 
-            answer = mechanism.answer(self._votes, guess, before_draw=keep)
-            state, reply = self.budget.before_answer(
-                step, mechanism.state(), _packed(answer.counts)
+                answer = mechanism.answer(self._of(rows), guess, before_draw=keep)
+                state, reply = self.budget.before_answer(
+                    step, mechanism.state(), _packed(answer.counts)
+                )
+            mechanism.resume(state)
+        return Batch(rows, guess, _unpacked(reply) / mechanism.n_teachers)
+
+    @contextmanager
+    def _next_step(self) -> Iterator[int]:
+        """Number the steps. After one that failed there is none: what it did to the
+        mechanism is not known, and a new labeler goes on from what was committed.
+        """
+        if self._failed:
+            raise MechanismStateError(
+                "An earlier step failed. Make a new labeler: it goes on from what was "
+                "committed."
             )
-        mechanism.resume(state)
-        return SoftAnswer.of(_unpacked(reply), mechanism.n_teachers, guess)
-
-    def _begin(self) -> tuple[int, Asked | None]:
+        self._failed = True
+        yield self._step + 1
         self._step += 1
-        return self._step, self.budget.asked(self._step)
+        self._failed = False
+
+    def _of(self, rows: Ints) -> Votes:
+        return Votes(self._votes.predictions[:, rows], self._votes.n_classes)
 
     def __repr__(self) -> str:
         return f"Labeler({self._votes.n_queries} public points)"

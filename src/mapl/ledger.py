@@ -26,6 +26,7 @@ from mapl.errors import (
     BudgetExceededError,
     LedgerCorruptedError,
     LedgerError,
+    MechanismStateError,
     ParameterError,
     PrivacyWarning,
     positive,
@@ -65,6 +66,10 @@ class Rule:
 
     def limits(self, *, epsilon: float, delta: float) -> tuple[int, int]:
         """Return the limits of loss and delta as integers, rounded down."""
+        if not 1e-6 <= positive(epsilon=epsilon) <= 1e6:
+            raise ParameterError(
+                f"epsilon must be from 1e-6 to 1e6 for a budget, got {epsilon!r}."
+            )
         loss, leaks = self._limit(positive(epsilon=epsilon), probability(delta=delta))
         return math.floor(_meant(loss) / self.unit), math.floor(
             _meant(leaks) / DELTA_UNIT
@@ -196,10 +201,6 @@ class Ledger:
                 f"rule must be one of {', '.join(map(repr, RULES))}, got {rule!r}."
             )
         limits = RULES[rule].limits(epsilon=epsilon, delta=delta)
-        if min(limits) < 1 or max(limits) > _LARGEST:
-            raise ParameterError(
-                f"epsilon must be from 1e-6 to 1e6 for a budget, got {epsilon!r}."
-            )
         public = {"epsilon_limit": epsilon, "delta_limit": delta, **_stamp()}
         with self.journal.transaction() as transaction:
             if transaction.last_of(dataset) is not None:
@@ -234,8 +235,8 @@ class Ledger:
         dataset : str
             Whose budget it is.
         content : bytes
-            All that makes it this request and no other, private data included: only a
-            keyed digest is kept.
+            All that makes it this request and no other. Public values only: who sees
+            that an answer was there already must not learn from that of a record.
         delta : float
             At which a rule "basic" states the price.
         what : str
@@ -353,11 +354,32 @@ class Job:
         self.delta = probability(delta=delta)
         self.events: list[Event] = []
         self.rows: list[int] = []
+        self._other_records = False
 
-    def sealed(self) -> dict[str, Any] | None:
-        """Return what was sealed with the charge, if the job was begun before."""
-        row = self._find("")
-        return None if row is None else json.loads(row["sealed"])
+    def begin(self, sealed: State) -> State:
+        """Commit what decides the private computation, and return what was committed
+        first: whoever runs this job computes the same.
+
+        ``data``, a keyed digest of the records, warns of a mix-up. It decides nothing
+        but this: a job that has not been answered does not go on with other records.
+        """
+        with self._ledger.journal.transaction() as transaction:
+            row = transaction.requested(self._dataset, self._request + "/begin")
+            if row is None:
+                last = self._ledger._last(transaction, self._dataset)
+                self._warn_of_a_mix_up(transaction, sealed)
+                row = self._free(transaction, last, "/begin", "begin", sealed, b"")
+        kept: State = json.loads(row["sealed"])
+        if kept.get("data") != sealed.get("data"):
+            self._other_records = True
+            warnings.warn(
+                "This job was begun with other records. What it was answered then is "
+                "all there is; for an answer about these, ask anew with another "
+                "random_state: that is another release.",
+                PrivacyWarning,
+                stacklevel=4,
+            )
+        return kept
 
     def check(self, event: Event) -> None:
         """Refuse an event that is too much; charge nothing."""
@@ -365,14 +387,15 @@ class Job:
             if transaction.requested(self._dataset, self._request) is None:
                 self._priced(self._ledger._last(transaction, self._dataset), event)
 
-    def charge(self, event: Event, *, sealed: dict[str, Any] | None = None) -> None:
+    def charge(self, event: Event) -> None:
         """Commit the price of an event, once; or refuse, and change nothing."""
+        if self.events:
+            raise MechanismStateError("A job opens one mechanism; this one has its.")
         with self._ledger.journal.transaction() as transaction:
             row = transaction.requested(self._dataset, self._request)
             if row is None:
                 last = self._ledger._last(transaction, self._dataset)
-                self._warn_of_a_mix_up(transaction, sealed or {})
-                row = self._append(transaction, last, event, sealed)
+                row = self._append(transaction, last, event)
             elif from_json(json.loads(row["public"])["event"]) != event:
                 raise LedgerError(
                     "This request was charged before with another mechanism; it cannot "
@@ -383,7 +406,21 @@ class Job:
 
     def asked(self, step: int) -> Asked | None:
         """Return what was committed of a step by an earlier run of this job."""
-        ask, reply = self._find(f"/{step}"), self._find(f"/{step}/reply")
+        with self._ledger.journal.transaction() as transaction:
+            ask, reply = (
+                transaction.requested(self._dataset, f"{self._request}/{part}")
+                for part in (f"{step}", f"{step}/reply")
+            )
+            if reply is None and not transaction.gapless(min(self.rows, default=1)):
+                raise LedgerCorruptedError(
+                    f"Rows of {self._ledger.url} are missing. Restore the newest "
+                    "backup that verifies: mapl ledger verify."
+                )
+        if reply is None and self._other_records:
+            raise LedgerError(
+                "This job was begun with other records and cannot go on with these. "
+                "Ask anew with another random_state. Nothing was released."
+            )
         if ask is None:
             return None
         # A step that was asked and not answered begins anew: nothing of it has left.
@@ -394,7 +431,11 @@ class Job:
 
     def before_draw(self, step: int, state: State, question: bytes) -> None:
         """Commit what a step asks and what it leaves of the mechanism."""
-        self._add(f"/{step}", "ask", state, question)
+        if self._add(f"/{step}", "ask", state, question)["blob"] != question:
+            raise LedgerError(
+                "Another process runs this job and asks otherwise. Nothing was "
+                "released; run the same again."
+            )
 
     def before_answer(
         self, step: int, state: State, reply: bytes
@@ -407,20 +448,28 @@ class Job:
         """Return what a certificate says of the ledger. Public."""
         return {"id": self._ledger.id, "dataset": self._dataset, "rows": self.rows}
 
-    def _find(self, part: str) -> Row | None:
-        with self._ledger.journal.transaction() as transaction:
-            return transaction.requested(self._dataset, self._request + part)
-
     def _add(self, part: str, kind: str, sealed: State, blob: bytes) -> Row:
         with self._ledger.journal.transaction() as transaction:
             row = transaction.requested(self._dataset, self._request + part)
             if row is None:
                 last = self._ledger._last(transaction, self._dataset)
-                new = {"kind": kind, "request": self._request + part, "loss": 0}
-                new |= {"delta": 0, "sealed": json.dumps(sealed), "blob": blob}
-                new["public"] = json.dumps(_stamp())
-                row = transaction.append(_next(last) | new)
+                row = self._free(transaction, last, part, kind, sealed, blob)
             return row
+
+    def _free(
+        self,
+        transaction: Transaction,
+        last: Row,
+        part: str,
+        kind: str,
+        sealed: State,
+        blob: bytes,
+    ) -> Row:
+        """Append a row that costs nothing."""
+        new = {"kind": kind, "request": self._request + part, "loss": 0, "delta": 0}
+        new |= {"sealed": json.dumps(sealed), "blob": blob}
+        new["public"] = json.dumps(_stamp())
+        return transaction.append(_next(last) | new)
 
     def _priced(self, last: Row, event: Event) -> tuple[int, int]:
         """Return the price of an event that the budget can pay."""
@@ -430,13 +479,7 @@ class Job:
             raise BudgetExceededError(_too_much(last, loss, delta))
         return loss, delta
 
-    def _append(
-        self,
-        transaction: Transaction,
-        last: Row,
-        event: Event,
-        sealed: dict[str, Any] | None,
-    ) -> Row:
+    def _append(self, transaction: Transaction, last: Row, event: Event) -> Row:
         loss, delta = self._priced(last, event)
         public = {"event": event.to_json(), "what": self._what, **_stamp()}
         return transaction.append(
@@ -449,7 +492,7 @@ class Job:
                 "loss_spent": last["loss_spent"] + loss,
                 "delta_spent": last["delta_spent"] + delta,
                 "public": json.dumps(public),
-                "sealed": json.dumps(sealed),
+                "sealed": "null",
                 "blob": b"",
             }
         )
@@ -459,11 +502,9 @@ class Job:
     ) -> None:
         """Compare keyed digests of the data: they warn, and decide nothing."""
         digest = sealed.get("data")
-        if digest is None:
-            return
         latest = {
-            row["dataset"]: (json.loads(row["sealed"]) or {}).get("data")
-            for row in transaction.last_charges()
+            row["dataset"]: json.loads(row["sealed"]).get("data")
+            for row in transaction.last_begun()
         }
         if latest.get(self._dataset, digest) != digest:
             warnings.warn(

@@ -1,11 +1,13 @@
 r"""Algorithm 3, and beyond: from published answers to a published model.
 
 All of it is post-processing of public values, hence free. A student averages over
-points anyway, so it does not need a few sure labels: noisy shares of the vote on the
-whole pool tell it more for the same price. They are smoothed by ridge regression on
-public features; since the variance of the noise is known, Mallows' Cp chooses the
-penalty on the noisy shares themselves. The smoothed shares are the guess for the next
-round of `ChargedDissent`, and at the end the soft labels of any classifier.
+points anyway, so it does not need a few sure labels: noisy shares of the vote on many
+points tell it more for the same price. They are smoothed by a softmax regression on
+public features, and what is smoothed is the guess for the next batch of
+`ChargedDissent`: it begins with few points and a poor guess, and asks for more and more
+as the guess gets better and dissent rarer. Which features and which penalty serve best
+is found on the noisy shares themselves. At the end the smoothed shares are the soft
+labels of any classifier.
 """
 
 from __future__ import annotations
@@ -23,9 +25,27 @@ from mapl.mechanisms import ChargedDissent
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Singles = npt.NDArray[np.float32]
 
-_LEAST_DISSENT = 0.05  # of the points, taken for a round's price whatever it was
+_START, _FEWEST = 0.02, 50  # the first batch: so much of the pool, so many points
+_GROWTH = 0.6  # of what was asked: the next batch
+_LEAST_DISSENT = 0.02  # of the points, taken for the price whatever it was
+_NEARLY = 0.95  # of the dissents: then one last batch
+_LAST = 0.25  # of what was asked; silent teachers cost less than unused dissents
+_MOST_TIMES = 30  # that the pool is asked for
+_CHOOSE_AT = (0.15, 0.5, 1.0)  # of the dissents: when the regression is chosen
+_SPREADS = (1.0, 4.0, 16.0, 64.0)  # variance of its weights before any data
+_WAVES, _FREQUENCY = 600, 1.0  # random Fourier features beside the linear ones
 _MOST_FEATURES = 1500  # beyond, public features are projected
+
+
+def dissents_for(n_points: int) -> int:
+    """Return how often a teacher may disagree, for a pool of so many points.
+
+    What matters is dissents/sigma**2, so this need not be guessed well: with half of
+    the pool, a good guess can be asked for each point several times.
+    """
+    return max(1, n_points // 2)
 
 
 @dataclass(frozen=True)
@@ -33,18 +53,21 @@ class SoftLabels:
     """What the rounds of asking came to. Public.
 
     ``noisy`` are the averaged shares as published, ``smooth`` what regression makes of
-    them: rows add up to 1.
+    them: rows add up to 1. For each batch, ``asked`` is its number of points and
+    ``spent`` the part of the dissents used until then, estimated from what was
+    published.
     """
 
     noisy: Floats
     smooth: Floats
-    n_rounds: int
+    asked: list[int]
+    spent: list[float]
 
 
 def ask_in_rounds(
-    labeler: Labeler, mechanism: ChargedDissent, features: Floats
+    labeler: Labeler, mechanism: ChargedDissent, features: Floats, *, seed: int = 0
 ) -> SoftLabels:
-    """Ask for the whole pool again and again, until the dissents are nearly spent.
+    """Ask in growing batches, until the dissents are nearly spent.
 
     How much is spent is estimated from what was published: the shares that disagreed.
 
@@ -56,53 +79,208 @@ def ask_in_rounds(
         Its public parameters are used here.
     features : ndarray, shape (n_points, n_features)
         Public features of the pool.
+    seed : int
+        For the order of asking, and the features.
     """
-    n = len(features)
-    rows = np.arange(n)
+    rng = np.random.default_rng(seed)
+    n, n_classes = len(features), mechanism.n_classes
     variance = (float(mechanism.sigma) / mechanism.n_teachers) ** 2
-    total = np.zeros((n, mechanism.n_classes))
+    shares, smoother = Shares(n, n_classes), Smoother(features, variance, rng)
+    order = _Order(n, rng)
     guess: Ints = np.zeros(n, dtype=np.int64)
-    least = _LEAST_DISSENT * n  # so that rounds come to an end
-    spent, n_rounds = 0.0, 0
+    asked: list[int] = []
+    spent: list[float] = []
+    disagreed, last, size = 0.0, False, max(_START * n, _FEWEST)
     while True:
-        answer = labeler.shares(guess)
-        assert answer.guess is not None
-        shares, guess = answer.shares, answer.guess
-        total += shares
-        n_rounds += 1
-        spent += max(least, float((1 - shares[rows, guess]).sum()))
-        smooth = smoothed(features, total / n_rounds, variance / n_rounds)
+        rows = order.take(size)
+        answer = labeler.shares(rows, guess[rows])
+        shares.add(answer)
+        asked.append(len(answer.rows))
+        disagreed += answer.dissent()
+        total = sum(asked)
+        spent.append(max(disagreed, _LEAST_DISSENT * total) / mechanism.dissents)
+        smooth = smoother.fit(shares, spent[-1], last=last)
+        if last:
+            return SoftLabels(shares.mean(), smooth, asked, spent)
         guess = smooth.argmax(axis=1)
-        next_price = max(least, float((1 - smooth.max(axis=1)).sum()))
-        if spent + next_price > mechanism.dissents:
-            return SoftLabels(total / n_rounds, smooth, n_rounds)
+        left = _NEARLY - spent[-1]
+        last = left < 1 - _NEARLY or total > _MOST_TIMES * n
+        price = max(1 - float(smooth.max(axis=1).mean()), _LEAST_DISSENT)
+        size = max(_START * n, _GROWTH * total)
+        size = _LAST * total if last else min(size, left * mechanism.dissents / price)
 
 
-def smoothed(features: Floats, shares: Floats, variance: float) -> Floats:
-    r"""Return ridge predictions of noisy shares, as probabilities.
+class Shares:
+    """The noisy shares of a pool, as they come in batch after batch.
 
-    The penalty minimises Mallows' Cp, :math:`\|s - \hat s\|^2 + 2 v\, df` for each
-    class, an unbiased estimate of the error up to a constant, as the variance v of the
-    noise is known.
+    Where a class was the guess, its share is 1 less all others, which is noisier and
+    tells nothing new; with two classes it is as good as the other.
     """
-    centre = features.mean(axis=0)
-    centred, mean = features - centre, shares.mean(axis=0)
-    eigenvalues, vectors = np.linalg.eigh(centred.T @ centred)
-    eigenvalues = np.maximum(eigenvalues, 0.0)
-    target = vectors.T @ (centred.T @ (shares - mean))
-    power = (target**2).sum(axis=1)
-    penalties = len(features) * 10.0 ** np.arange(-7, 2.1, 0.25)
-    shrunk = 1 / (eigenvalues + penalties[:, None])
-    fit = (2 * shrunk - eigenvalues * shrunk**2) @ power  # what the fit explains
-    freedom = 1 + (eigenvalues * shrunk).sum(axis=1)
-    best = int(np.argmin(2 * variance * shares.shape[1] * freedom - fit))
-    weights = vectors @ (target * shrunk[best][:, None])
-    return _as_probabilities(centred @ weights + mean)
+
+    def __init__(self, n_points: int, n_classes: int) -> None:
+        self.times: Ints = np.zeros((n_points, n_classes), dtype=np.int64)
+        self._counted: Floats = np.zeros((n_points, n_classes))
+        self._asked: Ints = np.zeros((n_points, 1), dtype=np.int64)
+        self._all: Floats = np.zeros((n_points, n_classes))
+
+    def add(self, answer: Any) -> None:
+        """Take a batch in which no point comes twice."""
+        counted = np.ones(answer.shares.shape, dtype=np.int64)
+        if counted.shape[1] > 2:
+            counted[np.arange(len(counted)), answer.guess] = 0
+        self.times[answer.rows] += counted
+        self._counted[answer.rows] += counted * answer.shares
+        self._asked[answer.rows] += 1
+        self._all[answer.rows] += answer.shares
+
+    def counted(self) -> tuple[Ints, Floats, Floats]:
+        """Return the points that were asked for; of each class, how often it was
+        counted there, and its mean.
+        """
+        rows = np.flatnonzero(self._asked)
+        times = self.times[rows].astype(np.float64)
+        mean: Floats = self._counted[rows] / np.maximum(times, 1)
+        return rows, times, mean
+
+    def mean(self) -> Floats:
+        """Return the averaged shares; even ones where nothing was asked."""
+        even = np.full(self._all.shape, 1 / self._all.shape[1])
+        np.divide(self._all, self._asked, out=even, where=self._asked > 0)
+        return even
 
 
-def _as_probabilities(shares: Floats) -> Floats:
-    clipped = np.clip(shares, 1e-6, None)
-    return np.asarray(clipped / clipped.sum(axis=1, keepdims=True))
+class Smoother:
+    r"""Softmax regression of noisy shares on public features.
+
+    Minimises :math:`\sum_{ic} n_{ic} (s_{ic} - p_c(x_i))^2 / v + \|W\|^2/\tau^2`
+    with p the softmax of the linear form Wx + b, n how often a share was published and
+    v the variance of its noise. The features, linear or with random Fourier features
+    beside, and :math:`\tau^2` are those that predict held-out noisy shares best.
+    """
+
+    def __init__(
+        self, features: Floats, variance: float, rng: np.random.Generator
+    ) -> None:
+        self._maps = _feature_maps(features, rng)
+        self._variance = max(variance, 1e-8)
+        self._rng = rng
+        self._choices = list(_CHOOSE_AT)
+        self._map, self._spread = 0, _SPREADS[1]
+        self._weights: Floats | None = None
+
+    def fit(self, shares: Shares, spent: float, *, last: bool) -> Floats:
+        """Return the smoothed shares of all points."""
+        rows, times, mean = shares.counted()
+        weights = times / self._variance
+        if mean.shape[1] == 2:
+            weights = weights / 2  # both columns hold the same number
+        if last or spent > self._choices[0]:
+            self._choices = [part for part in _CHOOSE_AT if part > spent] or [np.inf]
+            self._choose(rows, weights, mean)
+        if last:
+            self._weights = None
+        table = self._maps[self._map]
+        steps = 120 if last else 40
+        self._weights = _softmax_fit(
+            table[rows], weights, mean, self._spread, self._weights, steps
+        )
+        return _softmax_shares(table, self._weights)
+
+    def _choose(self, rows: Ints, weights: Floats, mean: Floats) -> None:
+        """Hold out a third of the points; take what predicts their shares best."""
+        held = self._rng.random(len(rows)) < 1 / 3
+        least = np.inf
+        for number, table in enumerate(self._maps):
+            fitted, before = None, np.inf
+            for spread in _SPREADS:
+                some = table[rows[~held]], weights[~held], mean[~held]
+                fitted = _softmax_fit(*some, spread, fitted, 25)
+                off = mean[held] - _softmax_shares(table[rows[held]], fitted)
+                loss = float((weights[held] * off**2).sum())
+                if loss < least:
+                    least, best = loss, (number, spread)
+                if loss > before:
+                    break
+                before = loss
+        if best[0] != self._map:
+            self._weights = None
+        self._map, self._spread = best
+
+
+class _Order:
+    """All points in random order, and again, and again."""
+
+    def __init__(self, n: int, rng: np.random.Generator) -> None:
+        self._n, self._rng = n, rng
+        self._next: Ints = np.zeros(0, dtype=np.int64)
+
+    def take(self, size: float) -> Ints:
+        """Return so many points, none of them twice."""
+        size = max(1, min(int(size), self._n))
+        if len(self._next) < size:
+            self._next = np.append(self._next, self._rng.permutation(self._n))
+        rows, self._next = np.split(self._next, [size])
+        return np.unique(rows)
+
+
+def _feature_maps(features: Floats, rng: np.random.Generator) -> list[Singles]:
+    """Return the features, and with random Fourier features (Rahimi, Recht 2007)
+    beside; centred, with mean squared norm 1.
+    """
+    linear = _standardised(features)
+    shape = linear.shape[1], _WAVES
+    waves = np.sqrt(2 * _FREQUENCY) * rng.normal(size=shape)
+    phases = rng.uniform(0, 2 * np.pi, _WAVES)
+    curved = _standardised(np.cos(linear @ waves.astype(np.float32) + phases))
+    both = np.hstack([linear, curved]) * np.float32(np.sqrt(0.5))
+    return [linear, both]
+
+
+def _standardised(table: npt.NDArray[Any]) -> Singles:
+    centred = table - table.mean(axis=0)
+    norm = float(np.sqrt((centred**2).sum(axis=1).mean()))
+    return np.asarray(centred / (norm or 1.0), dtype=np.float32)
+
+
+def _softmax_fit(
+    table: Singles,
+    weights: Floats,
+    target: Floats,
+    spread: float,
+    start: Floats | None,
+    steps: int,
+) -> Floats:
+    """Return weights and, in the last row, biases of the regression."""
+    from scipy.optimize import minimize
+
+    d, n_classes = table.shape[1], target.shape[1]
+    weights, target = weights.astype(np.float32), target.astype(np.float32)
+    penalty = np.full((d + 1, 1), 1 / spread)
+    penalty[d] = 0.01
+
+    def loss(flat: Floats) -> tuple[float, Floats]:
+        inner = flat.reshape(d + 1, n_classes)
+        shares = _softmax_shares(table, inner)
+        off = shares - target
+        pull = weights * off
+        slope = shares * (pull - (pull * shares).sum(axis=1, keepdims=True))
+        gradient = penalty * inner
+        value = (pull * off).sum(dtype=np.float64) + (gradient * inner).sum()
+        gradient[:d] += table.T @ slope
+        gradient[d] += slope.sum(axis=0, dtype=np.float64)
+        return value / 2, gradient.ravel()
+
+    begin = np.zeros((d + 1) * n_classes) if start is None else start.ravel()
+    options = {"maxiter": steps, "maxcor": 15}
+    found = minimize(loss, begin, jac=True, method="L-BFGS-B", options=options)
+    return np.asarray(found.x.reshape(d + 1, n_classes))
+
+
+def _softmax_shares(table: Singles, weights: Floats) -> Floats:
+    single = weights.astype(np.float32)
+    logits = table @ single[:-1] + single[-1]
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
 
 def public_features(estimator: Any, pool: Any) -> Floats:

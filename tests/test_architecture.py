@@ -19,7 +19,7 @@ ALLOWED = {
     "accounting": {"dp_accounting"},
     "journal": {"psycopg", "sqlalchemy"},
     "teachers": {"joblib", "rich", "sklearn", "threadpoolctl"},
-    "student": {"scipy", "sklearn"},
+    "student": {"scipy", "sklearn", "threadpoolctl"},
     "estimator": {"joblib", "pandas", "sklearn"},
     "demo": {"pandas", "sklearn"},
     "cli": {"matplotlib", "pandas", "rich", "rich_click", "sklearn", "skops"},

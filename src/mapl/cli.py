@@ -109,11 +109,11 @@ def main() -> None:
 )
 @click.option(
     "--teachers",
-    default=250,
+    default="auto",
     show_default=True,
-    type=int,
-    help="Chunks to split the records into: more for a small epsilon.",
+    help="Chunks to split the records into: a number, or auto (by epsilon).",
 )
+@click.option("--records", type=int, help="About how many records, if that is public.")
 @click.option("--test", type=FILE, help="Labelled records for the score.")
 @click.option("--test-is-public", is_flag=True, help="The score may be in the report.")
 @click.option("--ledger", help="URL of the ledger that keeps the budget.")
@@ -139,7 +139,8 @@ def learn(
     drop: str | None,
     estimator: str,
     mechanism: str,
-    teachers: int,
+    teachers: str,
+    records: int | None,
     test: Path | None,
     test_is_public: bool,
     ledger: str | None,
@@ -183,7 +184,8 @@ def learn(
         _estimator(estimator),
         epsilon=epsilon,
         delta=delta,
-        n_teachers=teachers,
+        n_teachers=int(teachers) if teachers.isdigit() else teachers,
+        n_records=records,
         mechanism=mechanism,
         classes=[name.strip() for name in classes.split(",")] if classes else None,
         ledger=ledger,

@@ -35,6 +35,7 @@ from mapl.student import (
     fit_hard,
     fit_soft,
     public_features,
+    teachers_for,
 )
 from mapl.teachers import ask, set_seeds, train
 
@@ -71,10 +72,12 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         What happens inside a teacher costs no privacy.
     epsilon, delta : float
         What the fit may cost.
-    n_teachers : int
-        How many chunks. Few suit a large epsilon, many a small one.
+    n_teachers : int or "auto"
+        How many chunks. Few suit a large epsilon, many a small one; "auto" goes by
+        epsilon, the number of classes and ``n_records``.
     n_records : int or None
-        A public figure for the number of records, where you have one.
+        A public figure for the number of records, where you have one. The true number
+        is private, and nothing is derived from it.
     mechanism : {"auto", "dissent", "noisy-max", "sparse-vector"}
         How votes are released. "auto" is "dissent".
     student : classifier or None
@@ -102,6 +105,8 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         The published model.
     classes_ : ndarray
         The classes.
+    n_teachers_ : int
+        How many teachers there were.
     events_ : list of Event
         What was released; ``mapl.accounting`` turns it into epsilon.
     certificate_ : dict
@@ -131,7 +136,7 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         *,
         epsilon: float = 1.0,
         delta: float = 1e-5,
-        n_teachers: int = 250,
+        n_teachers: int | str = "auto",
         n_records: int | None = None,
         mechanism: str = "auto",
         student: Any = None,
@@ -200,13 +205,14 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self.classes_, codes = self._encoded(y)
         X, codes, groups, pool, keys = self._split(X, codes, groups, X_public)
         self._rehearse(pool)
+        self.n_teachers_ = self._n_teachers()
         budget, sealed = self._budget(X, codes, pool)
         n, n_classes = _num_samples(pool), len(self.classes_)
         mechanism = self._mechanism(n, n_classes) if n_classes > 1 else None
         if mechanism is not None:
             budget.check(mechanism.event)
         seed = int(sealed["seed"])  # of a job that was begun before, its own
-        chunks = chunk_rows(X, keys, groups, n_chunks=self.n_teachers, salt=seed)
+        chunks = chunk_rows(X, keys, groups, n_chunks=self.n_teachers_, salt=seed)
         teachers = train(
             self._estimator(),
             X,
@@ -242,7 +248,7 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             self.dataset,
             self._asked_for().encode() + sha256(public).digest(),
             delta=self.delta,
-            what=f"PrivateClassifier, {self.n_teachers} teachers, "
+            what=f"PrivateClassifier, {self.n_teachers_} teachers, "
             f"{_num_samples(pool)} public points",
         )
         records = np.sort(record_digests(X, codes), axis=0)
@@ -251,7 +257,7 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     def _asked_for(self) -> str:
         """What decides which votes are asked for; not the student, which is free."""
-        names = ("epsilon", "delta", "n_teachers", "mechanism", "privacy", "_grouped")
+        names = ("epsilon", "delta", "n_teachers_", "mechanism", "privacy", "_grouped")
         named = {name: getattr(self, name) for name in names}
         try:
             learner = joblib.hash(self._estimator())
@@ -278,7 +284,7 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             neighbours=neighbours[self.privacy],
             mechanism=self.mechanism,
             public={
-                "n_teachers": self.n_teachers,
+                "n_teachers": self.n_teachers_,
                 "classes": self.classes_.tolist(),
                 "classes_declared": self.classes is not None,
                 "n_public": len(self.public_labels_),
@@ -362,21 +368,26 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             )
         return rows, codes[rows]
 
+    def _n_teachers(self) -> int:
+        if self.n_teachers == "auto":
+            return teachers_for(self.epsilon, len(self.classes_), self.n_records)
+        return integer(n_teachers=self.n_teachers, at_least=1)
+
     def _mechanism(
         self, n: int, n_classes: int
     ) -> NoisyMax | SparseVector | ChargedDissent:
         """Choose parameters from public numbers: the sizes, epsilon and delta."""
         named: dict[str, Any] = {"epsilon": self.epsilon, "delta": self.delta}
         if self.mechanism == "noisy-max":
-            most = _most_queries(n, n_classes, self.n_teachers / 6, **named)
+            most = _most_queries(n, n_classes, self.n_teachers_ / 6, **named)
             return NoisyMax.for_budget(n_queries=most, n_classes=n_classes, **named)
         if self.mechanism == "sparse-vector":
-            allowed = 0.35 * self.n_teachers
+            allowed = 0.35 * self.n_teachers_
             cutoff = 1
             while cutoff < n and _threshold(cutoff + 1, **named) <= allowed:
                 cutoff += max(1, cutoff // 8)
             return SparseVector.for_budget(cutoff=min(cutoff, n), **named)
-        named |= {"n_teachers": self.n_teachers, "n_classes": n_classes}
+        named |= {"n_teachers": self.n_teachers_, "n_classes": n_classes}
         return ChargedDissent.for_budget(dissents=dissents_for(n), **named)
 
     # What goes in -----------------------------------------------------------------
@@ -384,7 +395,8 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     def _check_parameters(self) -> None:
         positive(epsilon=self.epsilon)
         probability(delta=self.delta)
-        integer(n_teachers=self.n_teachers, at_least=1)
+        if self.n_teachers != "auto":
+            integer(n_teachers=self.n_teachers, at_least=1)
         if self.n_records is not None:
             integer(n_records=self.n_records, at_least=1)
         for name, allowed in (

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from mapl import accounting
-from mapl.dissent import ChargedDissent, NoisyMax
+from mapl.dissent import ChargedDissent, ConfidentNoisyMax, NoisyMax, SoftAnswer
 from mapl.errors import BudgetExceededError, MechanismStateError, ParameterError
 from mapl.events import GaussianEvent
 from mapl.noise import SeededSource
-from mapl.votes import NO_VOTE, Votes
+from mapl.votes import ABSTAIN, NO_VOTE, Votes
 
 
 def silence(scale: Any, size: Any, *, source: Any) -> Any:
@@ -182,7 +182,7 @@ def test_batches_are_charged_as_one_by_one(
             part = guess[at : at + size] if with_guess else None
             found.append(mechanism.answer(batch, part).counts)
             at += size
-        assert mechanism.state() == {"left": naive_left.tolist()}
+        assert mechanism.state() == {"left": naive_left.tolist(), "asked": 300}
         return np.concatenate(found)
 
     assert (run([300]) == naive).all()
@@ -197,12 +197,12 @@ def test_state_is_restored_exactly_and_never_adds_dissents() -> None:
     first.answer(Votes.from_predictions([[1, 1], [0, 1]], n_classes=2), [0, 0])
     second = make()
     second.resume(first.state())
-    assert second.state() == first.state() == {"left": [3, 4]}
-    second.resume({"left": [5, 5]})
-    assert second.state() == {"left": [3, 4]}
+    assert second.state() == first.state() == {"left": [3, 4], "asked": 2}
+    second.resume({"left": [5, 5], "asked": 0})
+    assert second.state() == {"left": [3, 4], "asked": 2}
     for bad in ([5], [6, 5], [-1, 5]):
         with pytest.raises(ParameterError, match="from 0 to dissents"):
-            second.resume({"left": bad})
+            second.resume({"left": bad, "asked": 2})
 
 
 def test_noisy_max_counts_one_class_of_two_and_all_of_more() -> None:
@@ -281,10 +281,140 @@ def test_bad_questions_are_refused_and_cost_nothing(
     votes = Votes.from_predictions(predictions, n_classes=n_classes)
     with pytest.raises(ParameterError, match=message):
         mechanism.answer(votes, guess)
-    assert mechanism.state() == {"left": [3, 3]}
+    assert mechanism.state() == {"left": [3, 3], "asked": 0}
 
 
 def test_an_empty_batch_is_no_question() -> None:
     votes = Votes.from_predictions(np.empty((2, 0), dtype=int), n_classes=2)
     assert dissent(3)().answer(votes, np.empty(0, dtype=int)).labels.size == 0
     assert noisy_max().answer(votes).labels.size == 0
+
+
+# A fixed number of queries ----------------------------------------------------------
+
+
+@pytest.mark.usefixtures("_no_noise")
+@pytest.mark.parametrize(("n_classes", "n_queries"), [(2, 3), (3, 2)])
+def test_a_fixed_number_of_queries_costs_less(n_classes: int, n_queries: int) -> None:
+    def make() -> ChargedDissent:
+        return ChargedDissent(
+            sigma=1,
+            dissents=9,
+            n_teachers=2,
+            n_classes=n_classes,
+            n_queries=n_queries,
+        )
+
+    most = 0
+    for guesses in itertools.product(range(n_classes), repeat=n_queries):
+        says = itertools.product(range(NO_VOTE, n_classes), repeat=n_queries)
+        runs = np.array([means(make, votes, guesses) for votes in says])
+        most = max(most, int(np.abs(runs[:, None] - runs[None]).sum(axis=2).max()))
+    assert most == make().event.steps == n_queries * min(2, n_classes - 1)
+
+
+def test_a_fixed_number_of_queries_is_kept() -> None:
+    def make(n_queries: int | None = 3) -> ChargedDissent:
+        return ChargedDissent.for_budget(
+            epsilon=1,
+            delta=1e-5,
+            dissents=50,
+            n_teachers=4,
+            n_classes=2,
+            n_queries=n_queries,
+        )
+
+    assert make().event.steps == 3
+    assert make(1000).event.steps == make(None).event.steps == 100
+    votes = Votes.from_predictions(np.zeros((4, 2), dtype=int), n_classes=2)
+    mechanism = make()
+    with pytest.raises(ParameterError, match="guess must be given"):
+        mechanism.answer(votes)
+    mechanism.answer(votes, [0, 1])
+    again = make()
+    again.resume(mechanism.state())
+    for one in (mechanism, again):
+        with pytest.raises(BudgetExceededError, match="2 queries were asked, 1 are"):
+            one.answer(votes, [0, 1])
+
+
+def test_guesses_come_from_arrays_models_and_functions() -> None:
+    from sklearn.dummy import DummyClassifier
+
+    points = np.zeros((2, 1))
+    model = DummyClassifier(strategy="constant", constant=1).fit(points, [0, 1])
+    votes = Votes.from_predictions(np.ones((4, 2), dtype=int), n_classes=2)
+    for guess in ([1, 1], model, lambda X: np.ones(len(X), dtype=int)):
+        mechanism = ChargedDissent(sigma=1, dissents=1, n_teachers=4, n_classes=2)
+        mechanism.answer(votes, guess, points=points)
+        assert mechanism.state()["left"] == [1, 1, 1, 1]
+
+
+def test_a_lead_that_is_too_small_is_no_answer() -> None:
+    counts = np.array([[90, 10, 0], [40, 60, 0], [33, 33, 34]])
+    answer = SoftAnswer(counts, counts.argmax(axis=1), counts / 100)
+    assert answer.sure(0).tolist() == [0, 1, 2]
+    assert answer.sure(20).tolist() == [0, 1, ABSTAIN]
+    assert answer.sure(21).tolist() == [0, ABSTAIN, ABSTAIN]
+
+
+# ConfidentNoisyMax ------------------------------------------------------------------
+
+
+def confident(**named: Any) -> ConfidentNoisyMax:
+    defaults: dict[str, Any] = {
+        "sigma": 1,
+        "check_sigma": 2,
+        "threshold": 3,
+        "n_queries": 3,
+        "n_answers": 2,
+        "n_classes": 3,
+    }
+    return ConfidentNoisyMax(**defaults | named)
+
+
+@pytest.mark.usefixtures("_no_noise")
+def test_confident_max_answers_where_enough_agree_and_halts() -> None:
+    said = [[0, 1, 2], [0, 1, 2], [0, 0, 2]]
+    votes = Votes.from_predictions(said, n_classes=3)
+    assert confident().answer(votes).tolist() == [0, ABSTAIN, 2]
+    assert confident(n_answers=1).answer(votes).tolist() == [0, ABSTAIN, ABSTAIN]
+    two = Votes.from_predictions([[1, 0], [1, 0], [1, 0]], n_classes=2)
+    mechanism = confident(n_classes=2)
+    assert mechanism.answer(two).tolist() == [1, 0]
+    assert mechanism.event.steps == 2
+    with pytest.raises(BudgetExceededError):
+        mechanism.answer(two)
+    with pytest.raises(MechanismStateError):
+        copy.copy(mechanism)
+    assert "threshold=3" in repr(mechanism)
+
+
+def test_the_top_count_moves_by_at_most_one() -> None:
+    rest = [0, 1]
+    for a, b in itertools.product(range(NO_VOTE, 3), repeat=2):
+        tops = [
+            Votes.from_predictions(
+                [[v], *([r] for r in rest)], n_classes=3
+            ).counts.max()
+            for v in (a, b)
+        ]
+        assert abs(int(tops[0]) - int(tops[1])) <= 1
+
+
+def test_confident_max_pays_for_checks_and_answers() -> None:
+    event = confident(sigma=40, check_sigma=150, n_queries=640, n_answers=286).event
+    parts = [
+        GaussianEvent(sigma=Fraction(150), steps=640),
+        GaussianEvent(sigma=Fraction(40), steps=2 * 286),
+    ]
+    together = accounting.epsilon([event], delta=1e-5)
+    assert together == accounting.epsilon(parts, delta=1e-5)
+    assert 2.9 < together < 3.16  # PATE by Renyi divergence: 3.16
+    price, leak = accounting.gaussian_price(event)
+    assert price == pytest.approx(640 / 150**2 + 572 / 40**2, rel=0.01)
+    assert leak < 1e-11
+    assert accounting.renyi([event], order=2) == accounting.renyi(parts, order=2)
+    seeded = confident(source=SeededSource(0))
+    assert accounting.epsilon([seeded.event], delta=1e-5) == np.inf
+    assert "NOT PRIVATE" in repr(seeded)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mapl.mechanisms import (
         Answer,
         ChargedDissent,
+        ConfidentNoisyMax,
         NoisyMax,
         SoftAnswer,
         SparseVector,
@@ -40,6 +41,7 @@ __all__ = [
     "BudgetExceededError",
     "CertificateError",
     "ChargedDissent",
+    "ConfidentNoisyMax",
     "Ledger",
     "LedgerCorruptedError",
     "LedgerError",

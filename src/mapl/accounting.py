@@ -221,6 +221,9 @@ def gaussian_price(event: Event) -> tuple[float, float]:
     """
     if event.seeded:
         return math.inf, 1.0
+    if len(event.parts()) > 1:
+        prices = [gaussian_price(part) for part in event.parts()]
+        return sum(mu for mu, _ in prices), sum(leak for _, leak in prices)
     curve = _curve(replace(event, count=1))
     reach = _fallen_to(curve, _PRICE_CUT)
     grid = np.linspace(0.0, reach, 1 + _PRICE_POINTS)
@@ -298,7 +301,8 @@ def _gather(events: Iterable[Event]) -> Counter[Event] | None:
             )
         if event.seeded:
             return None
-        parts[replace(event, count=1)] += event.count
+        for part in event.parts():
+            parts[replace(part, count=1)] += part.count
     return parts
 
 

@@ -27,10 +27,10 @@ from mapl.errors import (
     probability,
     rational,
 )
-from mapl.events import GaussianEvent
+from mapl.events import ConfidentMaxEvent, GaussianEvent
 from mapl.guard import Guard
 from mapl.noise import SYSTEM, Source, discrete_gaussian
-from mapl.votes import NO_VOTE, Votes
+from mapl.votes import ABSTAIN, NO_VOTE, Votes
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -57,6 +57,14 @@ class SoftAnswer:
     counts: Ints
     labels: Ints
     shares: Floats
+
+    def sure(self, lead: float) -> Ints:
+        """Return the labels, ``ABSTAIN`` where the largest noisy count leads the next
+        by less than ``lead`` teachers: with noise of scale sigma, 2 sigma is fairly
+        sure and 4 sigma very.
+        """
+        top = np.sort(self.counts, axis=1)
+        return np.where(top[:, -1] - top[:, -2] >= lead, self.labels, ABSTAIN)
 
 
 class NoisyMax:
@@ -149,6 +157,109 @@ class NoisyMax:
         )
 
 
+class ConfidentNoisyMax:
+    r"""Publish a label only where enough teachers agree (Confident-GNMax, PATE 2018).
+
+    The top count with noise of scale ``check_sigma`` must reach ``threshold``; then the
+    label with the largest noisy count is published, else ABSTAIN. It halts after
+    ``n_answers`` labels.
+
+    Parameters
+    ----------
+    sigma, check_sigma : int or Fraction
+        Scales of the discrete Gaussian noise on the counts, and on the top count.
+    threshold : int
+        What the noisy top count must reach.
+    n_queries, n_answers : int
+        How many queries it looks at, and how many it answers; paid for when opened.
+    n_classes : int
+        As declared.
+    source : Source
+        System randomness unless a test says otherwise.
+
+    Notes
+    -----
+    Requires: one unit changes the votes of at most one teacher.
+    Guarantee: everything together costs what accounting certifies for `event`,
+    whatever the votes. (The epsilons of the PATE papers depend on the votes, and may
+    not be published.)
+    Proof: docs/proofs/ChargedDissent.md, "ConfidentNoisyMax"
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mapl.mechanisms import ConfidentNoisyMax
+    >>> from mapl.votes import Votes
+    >>> votes = Votes.from_predictions(np.ones((2500, 3), dtype=int), n_classes=10)
+    >>> mechanism = ConfidentNoisyMax(
+    ...     sigma=40, check_sigma=150, threshold=1500, n_queries=3, n_answers=2,
+    ...     n_classes=10,
+    ... )
+    >>> mechanism.answer(votes)
+    array([ 1,  1, -1])
+    """
+
+    def __init__(
+        self,
+        *,
+        sigma: int | Fraction,
+        check_sigma: int | Fraction,
+        threshold: int,
+        n_queries: int,
+        n_answers: int,
+        n_classes: int,
+        source: Source = SYSTEM,
+    ) -> None:
+        self.sigma = rational(sigma=sigma)
+        self.check_sigma = rational(check_sigma=check_sigma)
+        self.threshold = integer(threshold=threshold, at_least=0)
+        self.n_queries = integer(n_queries=n_queries, at_least=1)
+        self.n_answers = integer(n_answers=n_answers, at_least=1)
+        self.n_classes = integer(n_classes=n_classes, at_least=2)
+        self.n_asked = self.n_answered = 0
+        self.event = ConfidentMaxEvent(
+            check_sigma=self.check_sigma,
+            checks=self.n_queries,
+            sigma=self.sigma,
+            steps=steps_per_query(n_classes) * self.n_answers,
+            seeded=not source.private,
+        )
+        self._source = source
+        self._guard = Guard(type(self).__name__)
+
+    def answer(self, votes: Votes) -> Ints:
+        """Return labels, ``ABSTAIN`` where too few agree or all answers are given."""
+        _check_classes(votes, self.n_classes)
+        with self._guard:
+            _check_left(votes, self.n_queries - self.n_asked)
+            self.n_asked += votes.n_queries
+            counts = votes.counts.astype(np.int64)
+            size = (votes.n_queries,)
+            noise = discrete_gaussian(self.check_sigma, size, source=self._source)
+            passed = counts.max(axis=1) + noise >= self.threshold
+            passed &= np.cumsum(passed) <= self.n_answers - self.n_answered
+            self.n_answered += int(passed.sum())
+            labels = np.full(votes.n_queries, ABSTAIN, dtype=np.int64)
+            # With two classes only the second is counted, as in NoisyMax.
+            first = np.zeros(int(passed.sum()), dtype=np.int64)
+            uncounted = first if self.n_classes == 2 else None
+            chosen = counts[passed]
+            made = (chosen, uncounted, votes.n_teachers, self.sigma, self._source)
+            labels[passed] = _publish(*made).labels
+            return labels
+
+    def __reduce__(self) -> NoReturn:
+        self._guard.refuse_copy()
+
+    def __repr__(self) -> str:
+        return (
+            f"ConfidentNoisyMax(sigma={self.sigma}, check_sigma={self.check_sigma}, "
+            f"threshold={self.threshold}, n_queries={self.n_queries}, "
+            f"n_answers={self.n_answers}, n_classes={self.n_classes}"
+            f"{_mark(self._source)})"
+        )
+
+
 class ChargedDissent:
     r"""Count only who disagrees with a public guess, and charge only them.
 
@@ -160,6 +271,9 @@ class ChargedDissent:
         How often each teacher may disagree (B). Then it is silent.
     n_teachers, n_classes : int
         As declared; every batch must have them.
+    n_queries : int or None
+        How many queries it answers at most, where that is known: they may cost less
+        than the dissents. Each of them then needs a guess.
     source : Source
         System randomness unless a test says otherwise.
 
@@ -167,7 +281,7 @@ class ChargedDissent:
     ----------
     event : GaussianEvent
         What everything costs, whatever is asked and however often: 2 ``dissents`` unit
-        steps.
+        steps, or one or two for each of ``n_queries`` if those are fewer.
 
     Notes
     -----
@@ -175,7 +289,7 @@ class ChargedDissent:
     of queries are computed from public data and from what was published, and from
     nothing else.
     Guarantee: for any number of adaptive queries, dominated by 2 ``dissents`` discrete
-    Gaussians of sensitivity 1.
+    Gaussians of sensitivity 1; for n queries with a guess by n min(2, n_classes - 1).
     Proof: docs/proofs/ChargedDissent.md
 
     Examples
@@ -201,13 +315,17 @@ class ChargedDissent:
         dissents: int,
         n_teachers: int,
         n_classes: int,
+        n_queries: int | None = None,
         source: Source = SYSTEM,
     ) -> None:
         self.sigma = rational(sigma=sigma)
         self.dissents = integer(dissents=dissents, at_least=1)
         self.n_teachers = integer(n_teachers=n_teachers, at_least=1)
         self.n_classes = integer(n_classes=n_classes, at_least=2)
-        self.event = _event(self.sigma, 2 * dissents, source=source)
+        self.n_queries = n_queries
+        self.n_asked = 0
+        steps = _dissent_steps(dissents, n_classes, n_queries)
+        self.event = _event(self.sigma, steps, source=source)
         self._left = np.full(n_teachers, dissents, dtype=np.int64)
         self._source = source
         self._guard = Guard(type(self).__name__)
@@ -221,6 +339,7 @@ class ChargedDissent:
         dissents: int,
         n_teachers: int,
         n_classes: int,
+        n_queries: int | None = None,
         source: Source = SYSTEM,
     ) -> ChargedDissent:
         """Return the mechanism with the least noise that is certified.
@@ -230,20 +349,23 @@ class ChargedDissent:
         must be public: a share of the number of queries, say.
         """
         dissents = integer(dissents=dissents, at_least=1)
-        sigma = least_sigma(epsilon=epsilon, delta=delta, steps=2 * dissents)
+        n_classes = integer(n_classes=n_classes, at_least=2)
+        steps = _dissent_steps(dissents, n_classes, n_queries)
         return cls(
-            sigma=sigma,
+            sigma=least_sigma(epsilon=epsilon, delta=delta, steps=steps),
             dissents=dissents,
             n_teachers=n_teachers,
             n_classes=n_classes,
+            n_queries=n_queries,
             source=source,
         )
 
     def answer(
         self,
         votes: Votes,
-        guess: npt.ArrayLike | None = None,
+        guess: Any = None,
         *,
+        points: Any = None,
         before_draw: Callable[[], None] = lambda: None,
     ) -> SoftAnswer:
         """Publish the noisy counts of who disagrees with the guess.
@@ -252,9 +374,11 @@ class ChargedDissent:
         ----------
         votes : Votes
             A batch of queries, answered as if one by one.
-        guess : array-like of int, shape (n_queries,), or None
-            A class index for each query, from public values only. With None every
-            vote counts and every teacher pays.
+        guess : array-like of int, fitted classifier, callable, or None
+            A class index for each query, from public values only; or what predicts
+            one from ``points``. With None every vote counts and every teacher pays.
+        points : array-like
+            The public points that are asked about, where the guess needs them.
         before_draw : callable
             Called when the teachers have paid and no noise is drawn yet: the moment
             to store `state`.
@@ -265,15 +389,20 @@ class ChargedDissent:
                 f"votes must be of n_teachers = {self.n_teachers} teachers, "
                 f"got {votes.n_teachers}."
             )
+        if callable(predict := getattr(guess, "predict", guess)):
+            guess = predict(points)
         guesses = self._checked_guess(guess, votes.n_queries)
         with self._guard:
+            if self.n_queries is not None:
+                _check_left(votes, self.n_queries - self.n_asked)
+            self.n_asked += votes.n_queries
             counts = self._charge(votes, guesses)
             before_draw()
             return _publish(counts, guesses, self.n_teachers, self.sigma, self._source)
 
     def state(self) -> dict[str, Any]:
         """Return what `resume` needs, as JSON. Private: it tells who disagreed."""
-        return {"left": self._left.tolist()}
+        return {"left": self._left.tolist(), "asked": self.n_asked}
 
     def resume(self, state: dict[str, Any]) -> None:
         """Go on where a mechanism with the same parameters stopped."""
@@ -288,6 +417,7 @@ class ChargedDissent:
             )
         with self._guard:
             self._left = np.minimum(self._left, left)
+            self.n_asked = max(self.n_asked, int(state["asked"]))
 
     def _charge(self, votes: Votes, guesses: Ints | None) -> Ints:
         """Count the dissenting votes that their teachers can still pay for."""
@@ -312,6 +442,11 @@ class ChargedDissent:
         return counts
 
     def _checked_guess(self, guess: npt.ArrayLike | None, n: int) -> Ints | None:
+        if guess is None and self.n_queries is not None:
+            raise ParameterError(
+                "guess must be given where n_queries was: without one a query costs "
+                "more than was paid for it."
+            )
         if guess is None:
             return None
         guesses = np.asarray(guess)
@@ -336,6 +471,14 @@ class ChargedDissent:
             f"n_teachers={self.n_teachers}, n_classes={self.n_classes}"
             f"{_mark(self._source)})"
         )
+
+
+def _dissent_steps(dissents: int, n_classes: int, n_queries: int | None) -> int:
+    """Unit steps of all that a `ChargedDissent` publishes."""
+    if n_queries is None:
+        return 2 * dissents
+    queries = integer(n_queries=n_queries, at_least=1)
+    return min(2 * dissents, queries * min(2, n_classes - 1))
 
 
 def steps_per_query(n_classes: int) -> int:

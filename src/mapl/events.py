@@ -35,6 +35,10 @@ class Event:
         if not isinstance(self.seeded, bool):
             raise ParameterError(f"seeded must be a bool, got {self.seeded!r}.")
 
+    def parts(self) -> tuple[Event, ...]:
+        """Return the events that this one is made of; most are of one piece."""
+        return (self,)
+
     def to_json(self) -> dict[str, Any]:
         """Return a form that ``json.dumps`` takes; rationals become strings."""
         named = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -148,9 +152,44 @@ class GaussianEvent(Event):
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class ConfidentMaxEvent(Event):
+    """``checks`` integers with discrete Gaussian noise of scale check_sigma, each of
+    which neighbours may move by 1, and `GaussianEvent` of sigma and steps besides.
+    """
+
+    kind: ClassVar[str] = "confident_max/1"
+
+    check_sigma: Fraction
+    checks: int
+    sigma: Fraction
+    steps: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _set(
+            self,
+            check_sigma=_scale(check_sigma=self.check_sigma),
+            checks=integer(checks=self.checks, at_least=1),
+            sigma=_scale(sigma=self.sigma),
+            steps=integer(steps=self.steps, at_least=1),
+        )
+
+    def parts(self) -> tuple[Event, ...]:
+        """Return the checks and the answers."""
+        both: dict[str, Any] = {"count": self.count, "seeded": self.seeded}
+        checks = GaussianEvent(sigma=self.check_sigma, steps=self.checks, **both)
+        return checks, GaussianEvent(sigma=self.sigma, steps=self.steps, **both)
+
+
 _KINDS: dict[str, type[Event]] = {
     event.kind: event
-    for event in (StableReleaseEvent, SparseVectorEvent, GaussianEvent)
+    for event in (
+        StableReleaseEvent,
+        SparseVectorEvent,
+        GaussianEvent,
+        ConfidentMaxEvent,
+    )
 }
 
 

@@ -28,7 +28,7 @@ from mapl.calibration import (
     least_with_threshold_noise,
     least_without_threshold_noise,
 )
-from mapl.dissent import ChargedDissent, NoisyMax, SoftAnswer
+from mapl.dissent import ChargedDissent, ConfidentNoisyMax, NoisyMax, SoftAnswer
 from mapl.errors import (
     ParameterError,
     integer,
@@ -45,6 +45,7 @@ __all__ = [
     "ABSTAIN",
     "Answer",
     "ChargedDissent",
+    "ConfidentNoisyMax",
     "NoisyMax",
     "SoftAnswer",
     "SparseVector",

@@ -21,6 +21,7 @@ ALLOWED = {
     "teachers": {"joblib", "rich", "sklearn", "threadpoolctl"},
     "student": {"scipy", "sklearn", "threadpoolctl"},
     "estimator": {"joblib", "pandas", "sklearn"},
+    "report": {"skops"},
     "demo": {"pandas", "sklearn"},
     "cli": {"matplotlib", "pandas", "rich", "rich_click", "sklearn", "skops"},
 }
@@ -28,7 +29,7 @@ ALLOWED = {
 
 def layers() -> dict[str, int]:
     rows = re.findall(
-        r"^\| (\d) \| (.+) \|$", (ROOT / "docs/design.md").read_text(), re.M
+        r"^\| (\d+) \| (.+) \|$", (ROOT / "docs/design.md").read_text(), re.M
     )
     return {
         name: int(layer)

@@ -76,7 +76,8 @@ def learned(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shown = json.loads(result.stdout)
     assert shown["accuracy"] > 0.75
     assert shown["epsilon"] <= 4
-    assert shown["answered"] == 800
+    assert shown["answered"] + shown["abstained"] == 800
+    assert shown["answered"] > 500
     return out
 
 
@@ -85,7 +86,7 @@ def test_learn_writes_what_may_be_published_and_nothing_else(learned: Path) -> N
     assert names == {"model.skops", "certificate.json", "labels.parquet", "report.html"}
     labels = pd.read_parquet(learned / "labels.parquet")
     assert labels.columns.tolist() == ["age", "town", "label"]
-    assert set(labels["label"]) == {"no", "yes"}
+    assert set(labels["label"].dropna()) == {"no", "yes"}
     page = (learned / "report.html").read_text()
     assert "at most a factor" in page
     assert "Accuracy" in page
@@ -261,7 +262,7 @@ def test_a_ledger_keeps_the_budget_of_all_commands(
     assert "30 teachers" in run("ledger", "history", url, "--dataset", "folk").stdout
     assert run("ledger", "history", url, "--dataset", "kin", code=2).stderr
     rows = json.loads(run("ledger", "history", url, "--json").stdout)["rows"]
-    assert rows[1]["event"]["kind"] == "gaussian/1"
+    assert rows[2]["event"]["kind"] == "gaussian/1"
     assert json.loads(run("ledger", "verify", url, "--json").stdout)["holds"]
     for ending in ("csv", "json"):
         file = tmp_path / f"history.{ending}"

@@ -95,3 +95,10 @@ def test_the_demo_runs_on_its_own_data(capsys: pytest.CaptureFixture[str]) -> No
     assert "UCI Adult: 26,0" in shown
     (accuracy,) = re.findall(r"^ +4 +[\d.]+ +([\d.]+)%", shown, re.M)
     assert float(accuracy) > 77
+    (folder,) = re.findall(r"report.html of the last: (.+)", shown)
+    assert sorted(path.name for path in Path(folder).iterdir()) == [
+        "certificate.json",
+        "labels.parquet",
+        "model.skops",
+        "report.html",
+    ]

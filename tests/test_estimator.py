@@ -28,7 +28,14 @@ from mapl import ABSTAIN, PrivacyWarning, PrivateClassifier, accounting
 from mapl.errors import BudgetExceededError, ParameterError
 from mapl.events import GaussianEvent
 from mapl.labeler import Batch, Budget, Labeler
-from mapl.student import Shares, Smoother, ask_in_rounds, public_features
+from mapl.student import (
+    Shares,
+    Smoother,
+    ask_in_rounds,
+    decide,
+    public_features,
+    teachers_for,
+)
 
 # So large that the noise is 0 but once in e^100 draws: some of the checks compare two
 # fits, and noise takes no seed.
@@ -497,17 +504,35 @@ def test_teachers_who_never_disagree_are_not_asked_for_ever() -> None:
 
 def test_shares_of_the_guess_tell_nothing_new() -> None:
     shares = Shares(4, 3)
-    assert shares.counted()[0].size == 0
+    assert shares.known().size == 0
     np.testing.assert_allclose(shares.mean(), 1 / 3)
     for guess, values in ((0, [0.7, 0.2, 0.1]), (1, [0.5, 0.1, 0.4])):
         batch = Batch(np.array([2]), np.array([guess]), np.array([values]))
         assert batch.dissent() == pytest.approx(1 - values[guess])
         shares.add(batch)
-    rows, times, mean = shares.counted()
-    assert rows.tolist() == [2]
-    assert times.tolist() == [[1, 1, 2]]
-    np.testing.assert_allclose(mean, [[0.5, 0.2, 0.25]])
+    assert shares.known().tolist() == [2]
+    assert shares.times[2].tolist() == [1, 1, 2]
+    np.testing.assert_allclose(shares.counted()[2], [0.5, 0.2, 0.25])
     np.testing.assert_allclose(shares.mean()[2], [0.6, 0.15, 0.25])
+
+
+def test_decisions_weigh_the_published_with_the_opinion() -> None:
+    smooth = np.array([[0.6, 0.3, 0.1], [0.6, 0.3, 0.1], [0.34, 0.33, 0.33]])
+    none = decide(Shares(3, 3), smooth, 0.01)
+    assert none.likeliest.tolist() == [0, 0, 0]
+    assert none.labels().tolist() == [0, 0, ABSTAIN]
+    shares = Shares(3, 3)
+    told = np.array([[0.0, 0.1, 0.1], [0.0, 0.85, 0.05], [0.0, 0.05, 0.9]])
+    shares.add(Batch(np.arange(3), np.zeros(3, dtype=int), told))
+    sure = decide(shares, smooth, 0.001)
+    assert sure.labels().tolist() == [0, 1, 2]
+    assert (sure.share > 0.6).all()
+    assert (sure.probability > none.probability).all()
+    unsure = decide(shares, smooth, 1.0)  # so much noise: the opinion stands
+    assert unsure.likeliest.tolist()[:2] == [0, 0]
+    two = decide(Shares(1, 2), np.array([[0.2, 0.8]]), 1.0)
+    assert two.likeliest.tolist() == [1]
+    assert 0.5 <= two.share[0] <= 1
 
 
 @pytest.mark.parametrize("shape", ["line", "ring", "nothing"])
@@ -531,6 +556,19 @@ def test_smoothing_finds_what_is_there(shape: str) -> None:
     smooth = smoother.fit(shares, 0.2, last=True)[:, 1]
     assert math.sqrt(((smooth - truth)[5000:] ** 2).mean()) < 0.17
     assert (smoother._map == 1) >= (shape == "ring")
+
+
+def test_teachers_go_by_public_numbers() -> None:
+    assert teachers_for(1.0, 2, None) == 212
+    assert teachers_for(0.25, 2, None) == 424
+    assert teachers_for(1.0, 10, None) > teachers_for(1.0, 2, None)
+    assert teachers_for(1.0, 2, 1000) == 20
+    assert teachers_for(100.0, 2, 10) == 5
+    X, y, pool, *_ = data()
+    model = quick(classes=[0, 1], n_teachers="auto", n_records=1000)
+    assert model.fit(X, y, X_public=pool).n_teachers_ == teachers_for(
+        model.epsilon, 2, 1000
+    )
 
 
 def test_features_of_every_kind_of_pool() -> None:

@@ -157,6 +157,7 @@ def learn(
     """
     from sklearn.pipeline import make_pipeline
 
+    from mapl import report
     from mapl.estimator import PrivateClassifier
 
     if pool.resolve() == private.resolve():
@@ -210,7 +211,8 @@ def learn(
     )
     whole = make_pipeline(coder, model.student_)
     score = None if exam is None else _scored(whole, exam, numbers, target, model)
-    summary = _write(out, whole, model, public, score if test_is_public else None)
+    signed = report.write(out, whole, model, public, score if test_is_public else None)
+    summary = _summary(model, signed, out)
     if score is not None:
         summary |= {name: score[name] for name in ("accuracy", "always_most_frequent")}
     _show(summary, as_json)
@@ -453,32 +455,17 @@ def _save(table: Any, path: Path) -> None:
         table.to_csv(path, index=False)
 
 
-def _write(
-    out: Path, model: Any, fitted: Any, public: Any, score: dict[str, Any] | None
-) -> dict[str, Any]:
-    """Write the four files; everything in them is public."""
-    import numpy as np
-    import skops.io
-
-    from mapl import certificate, report
+def _summary(fitted: Any, signed: dict[str, Any], out: Path) -> dict[str, Any]:
     from mapl.votes import ABSTAIN
 
-    out.mkdir(parents=True, exist_ok=True)
-    skops.io.dump(model, out / "model.skops")
-    signed = certificate.with_model(fitted.certificate_, out / "model.skops")
-    certificate.write(signed, out / "certificate.json")
-    codes = fitted.public_labels_
-    names = np.array([*fitted.classes_, None], dtype=object)  # None for ABSTAIN
-    public.assign(label=names[codes]).to_parquet(out / "labels.parquet", index=False)
-    counts = {str(c): int((codes == i).sum()) for i, c in enumerate(fitted.classes_)}
-    counts["no answer"] = int((codes == ABSTAIN).sum())
-    page = report.render(signed, counts, score=score)
-    (out / "report.html").write_text(page, encoding="utf-8")
+    answered = int((fitted.public_labels_ != ABSTAIN).sum())
     return {
         "epsilon": signed["epsilon"],
         "delta": signed["delta"],
-        "public_points": len(codes),
-        "answered": int((codes != ABSTAIN).sum()),
+        "teachers": fitted.n_teachers_,
+        "public_points": len(fitted.public_labels_),
+        "answered": answered,
+        "abstained": len(fitted.public_labels_) - answered,
         "guarantee": signed["guarantee"],
         "folder": str(out),
     }

@@ -6,14 +6,17 @@ these one in five serves as public and unlabelled; the last third keeps the scor
 
 from __future__ import annotations
 
+import tempfile
 import time
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mapl import accounting
+from mapl import accounting, report
 from mapl.estimator import PrivateClassifier
+from mapl.votes import ABSTAIN
 
 EPSILONS, DELTA, N_TEACHERS = (0.5, 1.0, 4.0), 1e-5, 250
 
@@ -49,12 +52,13 @@ def encoded(data: dict[str, Any]) -> dict[str, Any]:
         ),
     ).fit(data["X_public"])
     coded = {name: coder.transform(data[name]) for name in ("X", "X_public", "X_test")}
-    return {**data, **coded}
+    return {**data, **coded, "coder": coder, "frame": data["X_public"]}
 
 
 def main(epsilons: tuple[float, ...] = EPSILONS, n_teachers: int = N_TEACHERS) -> None:
     """Print what privacy costs, epsilon by epsilon."""
     from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
 
     data = encoded(load())
     X, y, pool = data["X"], data["y"], data["X_public"]
@@ -69,7 +73,7 @@ def main(epsilons: tuple[float, ...] = EPSILONS, n_teachers: int = N_TEACHERS) -
         f"{n_teachers} teachers, each on about {len(X) // n_teachers} records that no "
         f"other sees; delta {DELTA:g}.\n"
     )
-    print("epsilon   certified   accuracy   seconds")
+    print("epsilon   certified   accuracy   answered   abstained   seconds")
     for epsilon in epsilons:
         start = time.perf_counter()
         model = PrivateClassifier(
@@ -83,7 +87,16 @@ def main(epsilons: tuple[float, ...] = EPSILONS, n_teachers: int = N_TEACHERS) -
         certified = accounting.epsilon(model.events_, delta=DELTA)
         score = model.score(data["X_test"], data["y_test"])
         seconds = time.perf_counter() - start
-        print(f"{epsilon:7g} {certified:11.4f} {score:10.1%} {seconds:9.1f}")
+        abstained = int((model.public_labels_ == ABSTAIN).sum())
+        print(
+            f"{epsilon:7g} {certified:11.4f} {score:10.1%} {len(pool) - abstained:10,} "
+            f"{abstained:11,} {seconds:9.1f}"
+        )
+    out = Path(tempfile.mkdtemp(prefix="mapl-demo-"))
+    report.write(
+        out, make_pipeline(data["coder"], model.student_), model, data["frame"]
+    )
+    print(f"\nModel, certificate, labels and report.html of the last: {out}")
     print(
         "\nEach student may be published, with the noisy votes it learned from. What"
         "ever anybody\ncomputes from them, its probability changes by at most a factor "

@@ -428,17 +428,17 @@ class ChargedDissent:
             said = votes.predictions[:, block]
             dissent = said != NO_VOTE
             if guesses is not None:
-                dissent &= said != guesses[block]
-            asked = dissent.sum(axis=1)
+                dissent &= said != guesses[block].astype(said.dtype)
+            asked = np.count_nonzero(dissent, axis=1)
             if (asked > self._left).any():  # some fall silent in the middle
                 paid = np.cumsum(dissent, axis=1, dtype=np.int32)
                 dissent &= paid <= self._left[:, None]
-                asked = dissent.sum(axis=1)
+                asked = np.count_nonzero(dissent, axis=1)
+                said = np.where(dissent, said, said.dtype.type(NO_VOTE))
             self._left -= asked
-            counted = Votes(
-                np.where(dissent, said, said.dtype.type(NO_VOTE)), self.n_classes
-            )
-            counts[block] = counted.counts
+            counts[block] = Votes(said, self.n_classes).counts
+        if guesses is not None:
+            counts[np.arange(len(counts)), guesses] = 0  # who agrees is not counted
         return counts
 
     def _checked_guess(self, guess: npt.ArrayLike | None, n: int) -> Ints | None:
@@ -507,10 +507,15 @@ def _publish(
     source: Source,
 ) -> SoftAnswer:
     """Add fresh noise to each count that was taken; fill the one that was not."""
-    noisy = counts + discrete_gaussian(sigma, counts.shape, source=source)
-    if uncounted is not None:
-        rows = np.arange(len(noisy))
-        noisy[rows, uncounted] = 0
+    if uncounted is None:
+        noisy = counts + discrete_gaussian(sigma, counts.shape, source=source)
+    else:
+        rows = np.arange(len(counts))
+        taken = np.ones(counts.shape, dtype=bool)
+        taken[rows, uncounted] = False
+        noisy = np.zeros_like(counts)
+        noise = discrete_gaussian(sigma, (int(taken.sum()),), source=source)
+        noisy[taken] = counts[taken] + noise
         noisy[rows, uncounted] = n_teachers - noisy.sum(axis=1)
     return SoftAnswer(
         counts=noisy, labels=noisy.argmax(axis=1), shares=noisy / n_teachers

@@ -113,6 +113,9 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         The guarantee, what it stands on and what it assumes; `mapl.certificate`.
     public_labels_ : ndarray of int, shape (n_public,)
         The class index published for each public point, ``ABSTAIN`` for none.
+    spending_ : list of (int, float)
+        For each batch, how many points it asked for, and the part of what was paid for
+        that was used until then, as far as published values tell.
     soft_labels_ : ndarray of shape (n_public, n_classes)
         The published shares of the vote, with mechanism "dissent".
 
@@ -320,6 +323,7 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         """What leaves the labeler is public, and so is all that is made of it."""
         if mechanism is None:  # one class: nothing to ask
             self.public_labels_ = np.zeros(_num_samples(pool), dtype=np.int64)
+            self.spending_ = []
             labels = self.classes_[self.public_labels_]
             self.student_ = fit_hard(self._student(), pool, labels)
             return
@@ -330,11 +334,13 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             features = public_features(self._estimator(), pool)
             soft = ask_in_rounds(labeler, mechanism, features, seed=seed)
             self.soft_labels_ = soft.noisy
-            self.public_labels_ = soft.smooth.argmax(axis=1)
+            self.public_labels_ = soft.labels
+            self.spending_ = list(zip(soft.asked, soft.spent, strict=True))
             self.student_ = fit_soft(student, pool, soft.smooth, self.classes_)
         else:
             rng = np.random.default_rng(seed)
             self.public_labels_ = self._asked(labeler, mechanism, pool, rng)
+            self.spending_ = [self._spent(mechanism)]
             rows, codes = self._answered(rng)
             chosen = _safe_indexing(pool, rows)
             self.student_ = fit_hard(student, chosen, self.classes_[codes])
@@ -352,6 +358,13 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         labels = np.full(n, ABSTAIN, dtype=np.int64)
         labels[rows] = labeler.labels(rows)
         return labels
+
+    def _spent(self, mechanism: NoisyMax | SparseVector) -> tuple[int, float]:
+        """Return how many points were asked for, and the part that this spent."""
+        if isinstance(mechanism, NoisyMax):
+            return mechanism.n_queries, 1.0
+        abstained = int((self.public_labels_ == ABSTAIN).sum())
+        return len(self.public_labels_), min(1.0, abstained / mechanism.cutoff)
 
     def _answered(self, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Return which points the student learns from, and their class indices."""

@@ -1,10 +1,17 @@
-"""report.html: what was published and what may be concluded, public values only."""
+"""The files that may be published: model, certificate, labels, and a page about them.
+
+Public values only.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
+
+from mapl import certificate as certificates
+from mapl.votes import ABSTAIN
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -30,6 +37,11 @@ table {{ border-collapse: collapse; }} td, th {{ text-align: left; padding: .2re
 <table>{facts}</table>
 <h2>Labels published for the public points</h2>
 <table>{labels}</table>
+<h2>Spending over the queries</h2>
+<p>The whole price was charged before the first answer. What of it was used, batch by
+batch, as far as the published values tell:</p>
+<table><tr><th>batch</th><th>points asked for</th><th>used until then</th></tr>
+{spending}</table>
 {score}
 <h2>What you may conclude</h2>
 <ul>
@@ -51,10 +63,50 @@ were declared public.</li>
 """
 
 
+def write(
+    out: Path,
+    model: Any,
+    fitted: Any,
+    public: Any,
+    score: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Write the four files to a folder, and return the certificate.
+
+    Parameters
+    ----------
+    out : Path
+        The folder; made if need be.
+    model : classifier
+        What is to be published: the student, and what prepares its columns.
+    fitted : PrivateClassifier
+        What has fitted it.
+    public : DataFrame
+        The public points.
+    score : mapping or None
+        Accuracy and confusion on a test file that was declared public.
+    """
+    import numpy as np
+    import skops.io
+
+    out.mkdir(parents=True, exist_ok=True)
+    skops.io.dump(model, out / "model.skops")
+    signed = certificates.with_model(fitted.certificate_, out / "model.skops")
+    certificates.write(signed, out / "certificate.json")
+    codes = fitted.public_labels_
+    names = np.array([*fitted.classes_, None], dtype=object)  # None for ABSTAIN
+    public.assign(label=names[codes]).to_parquet(out / "labels.parquet", index=False)
+    counts = {str(c): int((codes == i).sum()) for i, c in enumerate(fitted.classes_)}
+    counts["no answer"] = int((codes == ABSTAIN).sum())
+    page = render(signed, counts, spending=fitted.spending_, score=score)
+    (out / "report.html").write_text(page, encoding="utf-8")
+    return signed
+
+
 def render(
     certificate: Mapping[str, Any],
     counts: Mapping[str, int],
     *,
+    spending: Sequence[tuple[int, float]] = (),
     score: Mapping[str, Any] | None = None,
 ) -> str:
     """Return the page.
@@ -65,6 +117,8 @@ def render(
         As made by `mapl.certificate`.
     counts : mapping
         How many public points got which label.
+    spending : sequence of (int, float)
+        For each batch, how many points it had, and the part used until then.
     score : mapping or None
         Accuracy and confusion on a test file that was declared public.
     """
@@ -76,7 +130,7 @@ def render(
         "teachers": public["n_teachers"],
         "public points": public["n_public"],
         "mechanism": certificate["mechanism"],
-        "budget": certificate["ledger"],
+        "budget": _budget(certificate["ledger"]),
         "assumed": public["assumed"],
         "classes": "declared by the caller"
         if public["classes_declared"]
@@ -86,6 +140,7 @@ def render(
         guarantee=escape(certificate["guarantee"]),
         facts=_rows([(name, str(value)) for name, value in facts.items()]),
         labels=_bars(counts),
+        spending=_spending(spending),
         score=_score(score) if score else "",
     )
 
@@ -94,6 +149,22 @@ def _rows(pairs: Sequence[tuple[str, str]]) -> str:
     return "".join(
         f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>"
         for name, value in pairs
+    )
+
+
+def _budget(ledger: str | Mapping[str, Any]) -> str:
+    if isinstance(ledger, str):
+        return ledger
+    rows = ", ".join(map(str, ledger["rows"]))
+    return f"of {ledger['dataset']!r} in ledger {ledger['id']}, row {rows}"
+
+
+def _spending(spending: Sequence[tuple[int, float]]) -> str:
+    bar = "<span class='bar' style='width: {:.2f}rem'></span>"
+    return "".join(
+        f"<tr><td>{number}</td><td class='number'>{asked:,}</td>"
+        f"<td>{bar.format(12 * min(part, 1))} {min(part, 1):.0%}</td></tr>"
+        for number, (asked, part) in enumerate(spending, start=1)
     )
 
 

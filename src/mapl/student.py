@@ -23,7 +23,7 @@ from sklearn.pipeline import Pipeline
 from threadpoolctl import threadpool_limits
 
 from mapl.labeler import Labeler
-from mapl.mechanisms import ChargedDissent
+from mapl.mechanisms import ABSTAIN, ChargedDissent
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -38,6 +38,7 @@ _MOST_TIMES = 30  # that the pool is asked for
 _CHOOSE_AT = (0.15, 0.5, 1.0)  # of the dissents: when the regression is chosen
 _SPREADS = (1.0, 4.0, 16.0, 64.0)  # variance of its weights before any data
 _WAVES, _FREQUENCY = 600, 1.0  # random Fourier features beside the linear ones
+_STRAY = 0.15  # how far a point's share may lie from what the student says
 _MOST_FEATURES = 1500  # beyond, public features are projected
 
 
@@ -67,13 +68,14 @@ class SoftLabels:
     """What the rounds of asking came to. Public.
 
     ``noisy`` are the averaged shares as published, ``smooth`` what regression makes of
-    them: rows add up to 1. For each batch, ``asked`` is its number of points and
-    ``spent`` the part of the dissents used until then, estimated from what was
-    published.
+    them: rows add up to 1. ``labels`` follow from both, ABSTAIN where they leave it
+    open. For each batch, ``asked`` is its number of points and ``spent`` the part of
+    the dissents used until then, estimated from what was published.
     """
 
     noisy: Floats
     smooth: Floats
+    labels: Ints
     asked: list[int]
     spent: list[float]
 
@@ -126,7 +128,8 @@ def _rounds(
         spent.append(disagreed / mechanism.dissents)
         smooth = smoother.fit(shares, spent[-1], last=last)
         if last:
-            return SoftLabels(shares.mean(), smooth, asked, spent)
+            labels = decide(shares, smooth, variance).labels()
+            return SoftLabels(shares.mean(), smooth, labels, asked, spent)
         guess = smooth.argmax(axis=1)
         price = max(1 - float(smooth.max(axis=1).mean()), _LEAST_DISSENT)
         left = _NEARLY - spent[-1]
@@ -158,20 +161,72 @@ class Shares:
         self._asked[answer.rows] += 1
         self._all[answer.rows] += answer.shares
 
-    def counted(self) -> tuple[Ints, Floats, Floats]:
-        """Return the points that were asked for; of each class, how often it was
-        counted there, and its mean.
-        """
-        rows = np.flatnonzero(self._asked)
-        times = self.times[rows].astype(np.float64)
-        mean: Floats = self._counted[rows] / np.maximum(times, 1)
-        return rows, times, mean
+    def counted(self) -> Floats:
+        """Return the mean of the shares that were counted, 0 where none was."""
+        mean: Floats = self._counted / np.maximum(self.times, 1)
+        return mean
+
+    def known(self) -> Ints:
+        """Return the points that were asked for."""
+        return np.flatnonzero(self._asked)
 
     def mean(self) -> Floats:
         """Return the averaged shares; even ones where nothing was asked."""
         even = np.full(self._all.shape, 1 / self._all.shape[1])
         np.divide(self._all, self._asked, out=even, where=self._asked > 0)
         return even
+
+
+@dataclass(frozen=True)
+class Decision:
+    """For each point the likeliest label, how likely it is that most teachers gave it,
+    and the share of them that is expected to have done so. Public.
+    """
+
+    likeliest: Ints
+    probability: Floats
+    share: Floats
+
+    def labels(self, at_least: float = 2 / 3) -> Ints:
+        """Return the labels, ABSTAIN where they are less probable than that."""
+        return np.where(self.probability >= at_least, self.likeliest, ABSTAIN)
+
+
+def decide(shares: Shares, smooth: Floats, variance: float) -> Decision:
+    """Weigh what was published for each point with the student's opinion.
+
+    One class has the largest share, the others have the rest in equal parts.
+    Beforehand it is each class with the probability that the student gives it, and its
+    share is about what the student says.
+
+    Parameters
+    ----------
+    shares : Shares
+        What was published.
+    smooth : ndarray of shape (n_points, n_classes)
+        The student's shares.
+    variance : float
+        Of the noise on one published share.
+    """
+    mean, n_classes = shares.counted(), smooth.shape[1]
+    precision = shares.times / max(variance, 1e-8) / (2 if n_classes == 2 else 1)
+    largest = np.linspace(max(0.3, 1 / n_classes), 1.0, 15)
+    fits = []
+    for share in largest:
+        rest = (1 - share) / (n_classes - 1)
+        off_rest, off_share = (precision * (mean - x) ** 2 for x in (rest, share))
+        total = off_rest.sum(axis=1, keepdims=True)
+        opinion = ((share - smooth) / _STRAY) ** 2
+        fits.append(-(total - off_rest + off_share + opinion) / 2)
+    log_posterior = np.array(fits) + np.log(np.maximum(smooth, 1e-6))
+    log_posterior -= log_posterior.max(axis=(0, 2), keepdims=True)
+    posterior = np.exp(log_posterior)
+    posterior /= posterior.sum(axis=(0, 2), keepdims=True)
+    of_class = posterior.sum(axis=0)
+    best = of_class.argmax(axis=1)
+    rows = np.arange(len(best))
+    expected = np.einsum("a,anc->nc", largest, posterior)
+    return Decision(best, of_class[rows, best], expected[rows, best])
 
 
 class Smoother:
@@ -195,8 +250,8 @@ class Smoother:
 
     def fit(self, shares: Shares, spent: float, *, last: bool) -> Floats:
         """Return the smoothed shares of all points."""
-        rows, times, mean = shares.counted()
-        weights = times / self._variance
+        rows = shares.known()
+        mean, weights = shares.counted()[rows], shares.times[rows] / self._variance
         if mean.shape[1] == 2:
             weights = weights / 2  # both columns hold the same number
         if last or spent > self._choices[0]:
@@ -411,8 +466,9 @@ def fit_soft(student: Any, pool: Any, soft: Floats, classes: npt.NDArray[Any]) -
         name = f"{step}__sample_weight"
     if not has_fit_parameter(last, "sample_weight"):
         return fit_hard(student, pool, classes[soft.argmax(axis=1)])
-    # Small shares change little but the time, above all with many classes.
-    row, code = np.nonzero(soft >= min(0.01, 0.1 * soft.max()))
+    # Beyond the two most probable classes shares change little but the time.
+    second = np.partition(soft, -2, axis=1)[:, -2:-1]
+    row, code = np.nonzero((soft >= second) & (soft >= 0.01))
     if len(np.unique(code)) == 1:
         return fit_hard(student, pool, classes[soft.argmax(axis=1)])
     from sklearn.utils import _safe_indexing

@@ -343,7 +343,7 @@ def pate(folder: Path, runs: int) -> Iterator[dict[str, Any]]:
 
 
 def own(folder: Path, runs: int, names: list[str]) -> Iterator[dict[str, Any]]:
-    sigma = N_TEACHERS // 4
+    sigma = N_TEACHERS // 3
     for name in names:
         load, n_classes, teacher, _ = SETS[name]
         found: dict[tuple[float, str], list[tuple[float, float]]] = {}

@@ -889,6 +889,27 @@ def test_other_records_under_one_name_and_one_record_under_two_are_warned_of(
     assert ledger.standing("people").releases == 2
 
 
+def test_teachers_that_were_finished_are_not_trained_again(
+    url: str, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(url, epsilon=9)
+    X, y, pool = records()
+
+    def killed(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mapl.estimator.ask", killed)
+        with pytest.raises(KeyboardInterrupt):
+            learner(url).fit(X, y, X_public=pool)
+    (folder,) = (state / "teachers").iterdir()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert len(list(folder.glob("*.joblib"))) == 20
+    monkeypatch.setattr("mapl.teachers._Fit._fit", killed)  # not one more
+    learner(url).fit(X, y, X_public=pool)
+    assert list((state / "teachers").iterdir()) == []
+
+
 def test_what_was_asked_before_tells_of_no_record(url: str) -> None:
     """With one record more or less the ledger does the same: no row, no price."""
     ledger = made(url, epsilon=9)

@@ -216,16 +216,18 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             budget.check(mechanism.event)
         seed = int(sealed["seed"])  # of a job that was begun before, its own
         chunks = chunk_rows(X, keys, groups, n_chunks=self.n_teachers_, salt=seed)
-        teachers = train(
-            self._estimator(),
-            X,
-            codes,
-            chunks,
-            labels=self.classes_,
-            random_state=seed,
-            n_jobs=self.n_jobs,
-        )
-        votes = ask(teachers, pool, n_classes=n_classes, n_jobs=self.n_jobs)
+        with budget.workshop() as folder:
+            teachers = train(
+                self._estimator(),
+                X,
+                codes,
+                chunks,
+                labels=self.classes_,
+                random_state=seed,
+                n_jobs=self.n_jobs,
+                checkpoint=folder,
+            )
+            votes = ask(teachers, pool, n_classes=n_classes, n_jobs=self.n_jobs)
         labeler = Labeler(votes, n_classes=n_classes, budget=budget)
         self._publish(labeler, mechanism, pool, seed)
         self.events_ = budget.events

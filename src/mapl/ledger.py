@@ -13,8 +13,10 @@ import getpass
 import json
 import math
 import platform
+import shutil
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -33,7 +35,7 @@ from mapl.errors import (
     probability,
 )
 from mapl.events import Event, from_json
-from mapl.journal import ENTRIES, Journal, Row, Transaction
+from mapl.journal import ENTRIES, Journal, Row, Transaction, state_folder
 
 DELTA_UNIT = Fraction(1, 10**18)
 _LARGEST = 2**62  # of a stored integer
@@ -443,6 +445,16 @@ class Job:
         """Commit a reply; return state and reply that were committed first."""
         row = self._add(f"/{step}/reply", "reply", state, reply)
         return json.loads(row["sealed"]), bytes(row["blob"])
+
+    @contextmanager
+    def workshop(self) -> Iterator[str]:
+        """A folder for what the private computation has finished, in case it is
+        killed; it lies beside the key, and is removed when all is done.
+        """
+        folder = state_folder() / "teachers" / self._request
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        yield str(folder)
+        shutil.rmtree(folder, ignore_errors=True)
 
     def receipt(self) -> dict[str, Any]:
         """Return what a certificate says of the ledger. Public."""

@@ -21,6 +21,7 @@ ALLOWED = {
     "teachers": {"joblib", "rich", "sklearn", "threadpoolctl"},
     "student": {"scipy", "sklearn", "threadpoolctl"},
     "estimator": {"joblib", "pandas", "sklearn"},
+    "planner": {"scipy"},
     "report": {"skops"},
     "demo": {"pandas", "sklearn"},
     "cli": {"matplotlib", "pandas", "rich", "rich_click", "sklearn", "skops"},

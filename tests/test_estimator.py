@@ -28,13 +28,13 @@ from mapl import ABSTAIN, PrivacyWarning, PrivateClassifier, accounting
 from mapl.errors import BudgetExceededError, ParameterError
 from mapl.events import GaussianEvent
 from mapl.labeler import Batch, Budget, Labeler
+from mapl.planner import teachers_for
 from mapl.student import (
     Shares,
     Smoother,
     ask_in_rounds,
     decide,
     public_features,
-    teachers_for,
 )
 
 # So large that the noise is 0 but once in e^100 draws: some of the checks compare two

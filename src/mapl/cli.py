@@ -286,6 +286,107 @@ def verify(path: Path, model: Path | None, ledger: str | None, as_json: bool) ->
     )
 
 
+@main.command(name="plan")
+@click.option("--records", required=True, type=int, help="How many private records.")
+@click.option("--queries", required=True, type=int, help="How many public points.")
+@click.option("--classes", default=2, show_default=True, type=int, help="How many.")
+@click.option("--epsilon", required=True, type=float, help="All that it may cost.")
+@click.option("--delta", default=1e-5, show_default=True, type=float, help="Likewise.")
+@click.option(
+    "--teacher-error",
+    default=0.15,
+    show_default=True,
+    type=float,
+    help="How often a teacher differs from the others' plurality: try on public data.",
+)
+@click.option(
+    "--best-error",
+    default=0.0,
+    show_default=True,
+    type=float,
+    help="How often the plurality is wrong.",
+)
+@click.option("--vc-dim", type=float, help="For the paper's theorems: VC dimension.")
+@click.option(
+    "--failure-prob",
+    default=0.05,
+    show_default=True,
+    type=float,
+    help="For the paper's theorems: beta.",
+)
+@json_option
+@errors_in_one_line
+def plan_command(
+    records: int,
+    queries: int,
+    classes: int,
+    epsilon: float,
+    delta: float,
+    teacher_error: float,
+    best_error: float,
+    vc_dim: float | None,
+    failure_prob: float,
+    as_json: bool,
+) -> None:
+    """Plan from public numbers: which mechanism, how many teachers, what to expect."""
+    from mapl import planner
+
+    made = planner.plan(
+        n_records=records,
+        n_queries=queries,
+        n_classes=classes,
+        epsilon=epsilon,
+        delta=delta,
+        teacher_error=teacher_error,
+        best_error=best_error,
+    )
+    meaning = {
+        f"{prior:.0%}": planner.what_epsilon_means(epsilon, prior=prior)
+        for prior in (0.5, 0.1, 0.01)
+    }
+    result = made.to_json() | {"guess_about_a_person": meaning}
+    if vc_dim is not None:
+        loop = planner.solve_loop(
+            *(records, vc_dim, queries),
+            epsilon=epsilon,
+            delta=delta,
+            beta=failure_prob,
+            gamma=best_error,
+            realizable=best_error == 0,
+        )
+        result["paper"] = {name: value.item() for name, value in vars(loop).items()}
+    if as_json:
+        click.echo(json.dumps(result))
+        return
+    _table(
+        ("mechanism", "teachers", "fits", "answers", "label error", "because"),
+        [
+            (
+                option.name,
+                f"{option.n_teachers:,}",
+                "yes" if option.feasible else "no",
+                f"{option.expected_answers:,}",
+                "" if option.expected_error is None else f"{option.expected_error:.1%}",
+                option.why,
+            )
+            for option in made.options
+        ],
+    )
+    click.echo(f"\n{made.reason}\n")
+    for prior, most in meaning.items():
+        click.echo(
+            f"Who believed with {prior} that somebody's record is in the data believes "
+            f"so with at most {most:.1%} after."
+        )
+    if vc_dim is not None:
+        paper = result["paper"]
+        click.echo(
+            f"\nThe paper's Algorithm 2: {paper['k']:,.0f} teachers, cutoff "
+            f"{paper['T']:,.1f}: "
+            + ("it fits." if paper["feasible"] else "it does not fit these sizes.")
+        )
+
+
 @main.group()
 def ledger() -> None:
     """Keep budgets that outlive every process: sqlite:///FILE or postgresql://..."""

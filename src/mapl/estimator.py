@@ -29,14 +29,8 @@ from mapl.errors import ParameterError, PrivacyWarning, integer, positive, proba
 from mapl.labeler import Budget, Labeler
 from mapl.mechanisms import ABSTAIN, ChargedDissent, NoisyMax, SparseVector
 from mapl.partition import chunk_rows, record_digests
-from mapl.student import (
-    ask_in_rounds,
-    dissents_for,
-    fit_hard,
-    fit_soft,
-    public_features,
-    teachers_for,
-)
+from mapl.planner import dissents_for, teachers_for
+from mapl.student import ask_in_rounds, fit_hard, fit_soft, public_features
 from mapl.teachers import ask, set_seeds, train
 
 if TYPE_CHECKING:
@@ -287,7 +281,7 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             delta=self.delta,
             unit=unit,
             neighbours=neighbours[self.privacy],
-            mechanism=self.mechanism,
+            mechanism="dissent" if self.mechanism == "auto" else self.mechanism,
             public={
                 "n_teachers": self.n_teachers_,
                 "classes": self.classes_.tolist(),

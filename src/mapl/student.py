@@ -12,7 +12,6 @@ labels of any classifier.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,27 +39,6 @@ _SPREADS = (1.0, 4.0, 16.0, 64.0)  # variance of its weights before any data
 _WAVES, _FREQUENCY = 600, 1.0  # random Fourier features beside the linear ones
 _STRAY = 0.15  # how far a point's share may lie from what the student says
 _MOST_FEATURES = 1500  # beyond, public features are projected
-
-
-def dissents_for(n_points: int) -> int:
-    """Return how often a teacher may disagree, for a pool of so many points.
-
-    What matters is dissents/sigma**2, so this need not be guessed well: with half of
-    the pool, a good guess can be asked for each point several times.
-    """
-    return max(1, n_points // 2)
-
-
-def teachers_for(epsilon: float, n_classes: int, n_records: int | None) -> int:
-    """Return how many teachers suit an epsilon: public numbers only.
-
-    More teachers drown more noise, and each knows less. The rule was fitted to UCI
-    Adult, MNIST and covtype; with fewer than 50 records each, teachers know too little.
-    """
-    k = 150 * math.sqrt(n_classes / epsilon)
-    if n_records is not None:
-        k = min(k, n_records / 50)
-    return max(5, min(round(k), 5000))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,487 @@
+r"""Which settings: the paper's theorems as functions, and a plan from public numbers.
+
+The first part has the statements of *Model-Agnostic Private Learning* (Bassily,
+Thakkar, Thakurta, NeurIPS 2018) with the constants where the paper has them. Where it
+writes O or \tilde{O}, ``constant`` is the factor that is chosen openly, and logarithms
+that a tilde hides are left out. All take arrays. Logarithms are natural.
+
+The second part plans for the sizes that people have. It looks at public numbers only.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mapl import accounting
+from mapl.dissent import steps_per_query
+from mapl.errors import integer, positive, probability
+from mapl.mechanisms import SparseVector
+
+Floats = npt.NDArray[np.float64]
+Numbers = npt.ArrayLike
+
+# The paper --------------------------------------------------------------------------
+
+
+def stable_threshold(epsilon: Numbers, delta: Numbers) -> Floats:
+    r"""Return Algorithm 1's threshold, :math:`\ln(1/\delta)/\epsilon` (Theorem 2.4)."""
+    return _array(np.log(1 / _array(delta)) / _array(epsilon))
+
+
+def stability_needed(epsilon: Numbers, delta: Numbers, beta: Numbers) -> Floats:
+    r"""Return how stable a value must be to be released with probability 1 - beta:
+    :math:`(\ln(1/\delta) + \ln(1/\beta))/\epsilon` (Theorem 2.5).
+    """
+    logs = np.log(1 / _array(delta)) + np.log(1 / _array(beta))
+    return _array(logs / _array(epsilon))
+
+
+def cutoff(m: Numbers, error: Numbers, beta: Numbers) -> Floats:
+    r"""Return T of Theorem 3.2, :math:`3(em + \sqrt{em \ln(m/\beta)/2})`, for teachers
+    of error :math:`e = \gamma + \alpha`.
+    """
+    wrong = _array(error) * _array(m)
+    return _array(3 * (wrong + np.sqrt(wrong * np.log(_array(m) / _array(beta)) / 2)))
+
+
+def noise_scale(epsilon: Numbers, delta: Numbers, T: Numbers) -> Floats:
+    r"""Return :math:`\lambda = \sqrt{32 T \ln(2/\delta)}/\epsilon` of Algorithm 2."""
+    return _array(np.sqrt(32 * _array(T) * np.log(2 / _array(delta))) / epsilon)
+
+
+def threshold(epsilon: Numbers, delta: Numbers, T: Numbers, m: Numbers) -> Floats:
+    r"""Return :math:`w = 2 \lambda \ln(2m/\delta)` of Algorithm 2, in margins."""
+    scale = noise_scale(epsilon, delta, T)
+    return _array(2 * scale * np.log(2 * _array(m) / _array(delta)))
+
+
+def n_teachers(
+    epsilon: Numbers, delta: Numbers, T: Numbers, m: Numbers, beta: Numbers
+) -> Floats:
+    r"""Return k of Algorithm 2,
+    :math:`34\sqrt{2} \lambda \ln(4mT/\min(\delta, \beta/2))`.
+    """
+    least = np.minimum(_array(delta), _array(beta) / 2)
+    logs = np.log(4 * _array(m) * _array(T) / least)
+    return _array(34 * math.sqrt(2) * noise_scale(epsilon, delta, T) * logs)
+
+
+def hard_queries(mistakes: Numbers, xi: Numbers = 1 / 3) -> Floats:
+    r"""Return :math:`B/\xi`: more queries than that are not misclassified by more than
+    a part xi of classifiers that make at most B mistakes each (Lemma 3.3).
+    """
+    return _array(_array(mistakes) / _array(xi))
+
+
+def learner_error(
+    n: Numbers,
+    vc_dim: Numbers,
+    beta: Numbers,
+    *,
+    realizable: bool,
+    constant: float = 1.0,
+) -> Floats:
+    r"""Return alpha of a learner with n records: excess over the best hypothesis.
+
+    Agnostic: :math:`\sqrt{c(V + \ln(1/\beta))/n}`. Realizable:
+    :math:`c(V + \ln(1/\beta))/n`, without the logarithm that multiplies V. (As used in
+    the proofs of Theorems 3.4 and 3.5; Shalev-Shwartz, Ben-David 2014, Theorem 6.8.)
+    """
+    rate = constant * (_array(vc_dim) + np.log(1 / _array(beta))) / _array(n)
+    return _array(np.minimum(1.0, rate if realizable else np.sqrt(rate)))
+
+
+@dataclass(frozen=True)
+class Loop:
+    """The solution of T -> alpha -> k -> T; ``feasible`` where there is one."""
+
+    T: Floats
+    k: Floats
+    alpha: Floats
+    misclassification: Floats
+    feasible: npt.NDArray[np.bool_]
+
+
+def solve_loop(
+    n: Numbers,
+    vc_dim: Numbers,
+    m: Numbers,
+    *,
+    epsilon: Numbers,
+    delta: Numbers,
+    beta: Numbers,
+    gamma: Numbers = 0.0,
+    realizable: bool = True,
+    constant: float = 1.0,
+) -> Loop:
+    """Solve Theorem 3.2's circle: the cutoff needs the teachers' error, which needs
+    their number, which needs the cutoff.
+
+    The least T is found by going round from T = 1; each round raises it. There is no
+    solution where T reaches m, or a teacher has less than one record.
+
+    Examples
+    --------
+    >>> from mapl import planner
+    >>> loop = planner.solve_loop(
+    ...     10**9, 10, 100, epsilon=1, delta=1e-5, beta=0.05
+    ... )
+    >>> bool(loop.feasible), round(float(loop.T), 1)
+    (True, 1.4)
+    """
+    named = (n, vc_dim, m, epsilon, delta, beta, gamma)
+    n_, v, m_, e, d, b, g = np.broadcast_arrays(*map(_array, named))
+    T = np.ones(n_.shape)
+    for _ in range(200):
+        k = n_teachers(e, d, T, m_, b)
+        each = np.maximum(n_ / k, 1e-12)
+        alpha = learner_error(each, v, b / k, realizable=realizable, constant=constant)
+        new = np.minimum(np.maximum(cutoff(m_, g + alpha, b), 1.0), m_)
+        if np.allclose(new, T, rtol=1e-9, atol=0):
+            break
+        T = new
+    feasible = (m_ > T) & (n_ / k >= 1)
+    return Loop(
+        _array(T), k, alpha, _array(np.minimum(1, T / m_)), np.asarray(feasible)
+    )
+
+
+def free_queries(
+    n: Numbers,
+    vc_dim: Numbers,
+    epsilon: Numbers,
+    *,
+    gamma: float = 0.0,
+    realizable: bool = True,
+    constant: float = 1.0,
+) -> Floats:
+    r"""Return M, the queries that come at no cost for privacy: :math:`\epsilon n/V`
+    (Theorem 3.4), or :math:`\min(1/\gamma, \sqrt{\epsilon n/V})` (Theorem 3.5).
+    """
+    ratio = _array(epsilon) * _array(n) / _array(vc_dim)
+    if realizable:
+        return _array(constant * ratio)
+    limit = 1 / gamma if gamma else math.inf
+    return _array(constant * np.minimum(limit, np.sqrt(ratio)))
+
+
+def misclassification(
+    m: Numbers,
+    n: Numbers,
+    vc_dim: Numbers,
+    epsilon: Numbers,
+    *,
+    gamma: float = 0.0,
+    realizable: bool = True,
+    constant: float = 1.0,
+) -> Floats:
+    r"""Return the rate of Theorem 3.4, :math:`V/\epsilon n` for up to M queries and
+    :math:`mV^2/\epsilon^2n^2` beyond; or of Theorem 3.5,
+    :math:`\gamma + \sqrt{V/\epsilon n}` and
+    :math:`\gamma + (mV^2/\epsilon^2n^2)^{1/3}`.
+    """
+    share = _array(vc_dim) / (_array(epsilon) * _array(n))
+    free = free_queries(n, vc_dim, epsilon, gamma=gamma, realizable=realizable)
+    beyond = _array(m) > free
+    if realizable:
+        rate = np.where(beyond, _array(m) * share**2, share)
+    else:
+        rate = gamma + np.where(beyond, np.cbrt(_array(m) * share**2), np.sqrt(share))
+    return _array(np.minimum(1.0, constant * rate))
+
+
+def misclassification_by_composition(
+    m: Numbers, n: Numbers, vc_dim: Numbers, *, constant: float = 1.0
+) -> Floats:
+    r"""Return :math:`\sqrt{m}V/n`: the rate if each query were paid for by advanced
+    composition, with epsilon 1 (compare section 1 of the paper): about sqrt(m) teachers
+    of error :math:`\sqrt{m}V/n` each.
+    """
+    rate = np.sqrt(_array(m)) * _array(vc_dim) / _array(n)
+    return _array(np.minimum(1.0, constant * rate))
+
+
+def private_classifier_error(alpha: Numbers, gamma: Numbers = 0.0) -> Floats:
+    r"""Return :math:`3\gamma + 7\alpha`, the error of Algorithm 2 as a classifier
+    (Claim 4.1); it needs `public_points` unlabelled points.
+    """
+    return _array(3 * _array(gamma) + 7 * _array(alpha))
+
+
+def public_points(alpha: Numbers, beta: Numbers) -> Floats:
+    r"""Return :math:`4 \ln(1/\alpha\beta)/\alpha`, what Claim 4.1 asks of m."""
+    return _array(4 * np.log(1 / (_array(alpha) * _array(beta))) / _array(alpha))
+
+
+def sample_complexity(
+    alpha: Numbers, vc_dim: Numbers, epsilon: Numbers, *, constant: float = 1.0
+) -> dict[str, Floats]:
+    r"""Return how many private records suffice for error O(alpha), way by way.
+
+    Theorem 4.2, :math:`V^{3/2}/\epsilon\alpha^{3/2}` (the error is at most 15 alpha);
+    Remark 2 (an ERM learner), :math:`V^{3/2}/\epsilon\alpha`; Remark 3 (an efficient
+    one), :math:`V^2/\epsilon\alpha`; Theorem 4.3 (agnostic),
+    :math:`V^{3/2}/\epsilon\alpha^{5/2}`. Beside them learning without privacy,
+    :math:`V/\alpha` and :math:`V/\alpha^2`, and the same construction with every query
+    paid for by advanced composition: :math:`\sqrt{m}/\epsilon` teachers for
+    :math:`m = V/\alpha^2` points.
+    """
+    a, v, e = map(_array, (alpha, vc_dim, epsilon))
+    root = v**1.5 / e
+    found = {
+        "realizable": root / a**1.5,
+        "realizable, ERM": root / a,
+        "realizable, efficient": v**2 / (e * a),
+        "realizable, advanced composition": root / a**2,
+        "realizable, not private": v / a,
+        "agnostic": root / a**2.5,
+        "agnostic, advanced composition": root / a**3,
+        "agnostic, not private": v / a**2,
+    }
+    return {name: _array(constant * value) for name, value in found.items()}
+
+
+def _array(value: Any) -> Floats:
+    return np.asarray(value, dtype=np.float64)
+
+
+# A plan -----------------------------------------------------------------------------
+
+
+def teachers_for(epsilon: float, n_classes: int, n_records: int | None) -> int:
+    """Return how many teachers suit an epsilon: public numbers only.
+
+    More teachers drown more noise, and each knows less. The rule was fitted to UCI
+    Adult, MNIST and covtype; with fewer than 50 records each, teachers know too little.
+    """
+    k = 150 * math.sqrt(n_classes / epsilon)
+    if n_records is not None:
+        k = min(k, n_records / 50)
+    return max(5, min(round(k), 5000))
+
+
+def dissents_for(n_points: int) -> int:
+    """Return how often a teacher may disagree, for a pool of so many points.
+
+    What matters is dissents/sigma**2, so this need not be guessed well: with half of
+    the pool, a good guess can be asked for each point several times.
+    """
+    return max(1, n_points // 2)
+
+
+@dataclass(frozen=True)
+class Option:
+    """One mechanism's part of a plan: what it needs and what it would give."""
+
+    name: str
+    n_teachers: int
+    feasible: bool
+    expected_answers: int
+    expected_error: float | None
+    settings: dict[str, float]
+    why: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to expect of each mechanism, and which to take."""
+
+    options: list[Option]
+    recommended: str
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as JSON values."""
+        return {
+            "mechanisms": [vars(option) for option in self.options],
+            "recommended": self.recommended,
+            "reason": self.reason,
+        }
+
+
+def plan(
+    *,
+    n_records: int,
+    n_queries: int,
+    n_classes: int,
+    epsilon: float,
+    delta: float,
+    teacher_error: float = 0.15,
+    best_error: float = 0.0,
+) -> Plan:
+    r"""Plan from public numbers: which mechanism, how many teachers, what to expect.
+
+    The model of votes: the part of the teachers that do not vote with the plurality of
+    a query has the law Beta(3e, 3 - 3e) with mean e = ``teacher_error``: most queries
+    are easy, some divide the teachers. All who disagree vote for one other class,
+    which is the worst case for a threshold.
+
+    Parameters
+    ----------
+    n_records, n_queries, n_classes : int
+        Sizes that are public, or guesses.
+    epsilon, delta : float
+        What everything may cost.
+    teacher_error : float
+        How often a teacher differs from the plurality: from a pilot on public data.
+    best_error : float
+        How often the plurality itself is wrong.
+
+    Examples
+    --------
+    >>> from mapl.planner import plan
+    >>> made = plan(
+    ...     n_records=30_000, n_queries=5000, n_classes=2, epsilon=1, delta=1e-5
+    ... )
+    >>> made.recommended
+    'dissent'
+    """
+    n_records = integer(n_records=n_records, at_least=1)
+    m = integer(n_queries=n_queries, at_least=1)
+    n_classes = integer(n_classes=n_classes, at_least=2)
+    error = probability(teacher_error=teacher_error)
+    epsilon, delta = positive(epsilon=epsilon), probability(delta=delta)
+    rows = _Votes(error, float(best_error), n_classes)
+    k = teachers_for(epsilon, n_classes, n_records)
+    price = accounting.gaussian_limit(epsilon=epsilon, delta=delta)
+    options = [
+        _dissent_option(rows, k, m, price),
+        _noisy_max_option(rows, k, m, price),
+        _sparse_option(rows, n_records, m, epsilon, delta),
+    ]
+    fits = [option for option in options if option.feasible]
+    best = max(fits, key=lambda option: option.expected_answers, default=options[0])
+    return Plan(options, best.name, _reason(best, options, m))
+
+
+class _Votes:
+    """The stated model of votes, as quantiles of the part that disagrees."""
+
+    def __init__(self, error: float, best_error: float, n_classes: int) -> None:
+        from scipy.stats import beta
+
+        levels = (np.arange(2000) + 0.5) / 2000
+        self.dissent = _array(beta.ppf(levels, 3 * error, 3 - 3 * error))
+        self.error, self.best_error, self.n_classes = error, best_error, n_classes
+
+    def label_error(self, noise: float) -> float:
+        """How often noise of that part of the teachers, or the plurality, is wrong."""
+        from scipy.special import ndtr
+
+        spread = noise * (1 if self.n_classes == 2 else math.sqrt(2))
+        gap = np.maximum(1 - 2 * self.dissent, 0) / (2 if self.n_classes == 2 else 1)
+        flipped = float(ndtr(-gap / spread).mean())
+        return min(1.0, flipped + self.best_error)
+
+
+def _dissent_option(votes: _Votes, k: int, m: int, price: float) -> Option:
+    """Noise of a quarter of the teachers; a student guesses what the plurality says."""
+    sigma = k / 4
+    dissents = int(sigma**2 * price / 2)
+    started = min(50, dissents)  # paid while there is no student
+    answers = min(m, int(max(0, dissents - started) / votes.error + started))
+    return Option(
+        name="dissent",
+        n_teachers=k,
+        feasible=dissents >= 10,
+        expected_answers=answers,
+        expected_error=round(votes.label_error(0.25), 4),
+        settings={"sigma": sigma, "dissents": dissents},
+        why=f"each teacher may disagree {dissents:,} times at noise {sigma:.0f}"
+        if dissents >= 10
+        else f"each teacher may disagree {dissents} times only: raise epsilon, or have "
+        "more teachers",
+    )
+
+
+def _noisy_max_option(votes: _Votes, k: int, m: int, price: float) -> Option:
+    sigma = k / 6
+    answers = min(m, int(sigma**2 * price / steps_per_query(votes.n_classes)))
+    return Option(
+        name="noisy-max",
+        n_teachers=k,
+        feasible=answers >= 1,
+        expected_answers=answers,
+        expected_error=round(votes.label_error(1 / 6), 4) if answers else None,
+        settings={"sigma": sigma},
+        why=f"{answers:,} queries at noise {sigma:.0f}, each paid for",
+    )
+
+
+def _sparse_option(
+    votes: _Votes, n_records: int, m: int, epsilon: float, delta: float
+) -> Option:
+    """The cutoff that answers most with teachers of 25 records each, if any does."""
+    most = max(1, n_records // 25)
+    best: tuple[int, int, int] | None = None
+    needed = 0
+    for T in (1, 3, 10, 30, 100, 300):
+        if m < T:
+            break
+        bar = SparseVector.for_budget(epsilon=epsilon, delta=delta, cutoff=T).threshold
+        withheld = float((most * (0.5 - votes.dissent) <= bar).mean())
+        asked = min(m, int(T / max(withheld, 1e-9)))
+        answers = int(asked * (1 - withheld))
+        needed = needed or math.ceil(2 * bar / max(0.05, 1 - 2 * votes.error))
+        if withheld < 1 and (best is None or answers > best[0]):
+            best = answers, T, bar
+    if best is None or best[0] == 0:
+        return Option(
+            name="sparse-vector",
+            n_teachers=needed,
+            feasible=False,
+            expected_answers=0,
+            expected_error=None,
+            settings={},
+            why=f"needs {needed:,} teachers of at least 25 records; "
+            f"you have {n_records:,} records: {n_records // needed} each",
+        )
+    answers, T, bar = best
+    return Option(
+        name="sparse-vector",
+        n_teachers=most,
+        feasible=True,
+        expected_answers=answers,
+        expected_error=round(votes.best_error, 4),
+        settings={"cutoff": T, "threshold": bar},
+        why=f"{T} abstentions; {bar:,} of {most:,} votes must be able to flip",
+    )
+
+
+def _reason(best: Option, options: list[Option], m: int) -> str:
+    if not any(option.feasible for option in options):
+        return (
+            "Nothing fits: raise epsilon, have more records, or ask for less. "
+            f"{best.name} is nearest: {best.why}."
+        )
+    others = ", ".join(
+        f"{option.name} {option.expected_answers:,}"
+        for option in options
+        if option is not best
+    )
+    return (
+        f"{best.name} answers {best.expected_answers:,} of {m:,} queries with "
+        f"{best.n_teachers:,} teachers ({others})."
+    )
+
+
+def what_epsilon_means(epsilon: float, *, prior: float = 0.5) -> float:
+    r"""Return the most that a guess about one person can be raised to.
+
+    Whoever believed with probability p that somebody's record is in the data believes
+    so, whatever was published, with at most :math:`pe^\epsilon/(1 - p + pe^\epsilon)`,
+    except with probability delta.
+
+    Examples
+    --------
+    >>> from mapl.planner import what_epsilon_means
+    >>> round(what_epsilon_means(1.0), 2), round(what_epsilon_means(1.0, prior=0.01), 3)
+    (0.73, 0.027)
+    """
+    epsilon, prior = positive(epsilon=epsilon), probability(prior=prior)
+    return 1 / (1 + (1 - prior) / prior * math.exp(-epsilon))

@@ -1,0 +1,149 @@
+"""The theorems against values worked out by hand, and plans that make sense."""
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from mapl import planner
+from mapl.cli import main
+from mapl.errors import ParameterError
+
+
+def close(value: Any, expected: float) -> bool:
+    return math.isclose(float(value), expected, rel_tol=1e-4)
+
+
+def test_theorems_2_4_and_2_5() -> None:
+    # ln(1e5) = 11.512925, ln 20 = 2.995732
+    assert close(planner.stable_threshold(2, 1e-5), 11.512925 / 2)
+    assert close(planner.stability_needed(2, 1e-5, 0.05), (11.512925 + 2.995732) / 2)
+
+
+def test_theorem_3_2() -> None:
+    # e m = 10; ln(100/0.05) = 7.600902; sqrt(10 * 7.600902 / 2) = 6.164779
+    assert close(planner.cutoff(100, 0.1, 0.05), 3 * (10 + 6.164779))
+
+
+def test_algorithm_2_asks_for_what_the_paper_says() -> None:
+    # ln(2e5) = 12.206073; sqrt(32 * 12.206073) = 19.763
+    assert close(planner.noise_scale(1, 1e-5, 1), 19.76346)
+    found = planner.n_teachers(1, 1e-5, [1, 10, 100], 1000, 0.05)
+    assert np.round(found).tolist() == [18822, 66441, 231987]
+    widths = planner.threshold(1, 1e-5, [10, 100], [100, 1000])
+    assert np.round(widths).tolist() == [2101, 7555]
+
+
+def test_lemma_3_3_and_claim_4_1() -> None:
+    assert planner.hard_queries(7) == 21
+    assert planner.hard_queries(7, 0.5) == 14
+    assert close(planner.private_classifier_error(0.01, 0.1), 0.37)
+    # ln(1/(0.1 * 0.05)) = 5.298317
+    assert close(planner.public_points(0.1, 0.05), 40 * 5.298317)
+
+
+def test_learner_error() -> None:
+    # V + ln(1/beta) = 10 + 2.995732
+    realizable = planner.learner_error(1000, 10, 0.05, realizable=True)
+    agnostic = planner.learner_error(1000, 10, 0.05, realizable=False, constant=2)
+    assert close(realizable, 0.012995732)
+    assert close(agnostic, math.sqrt(2 * 0.012995732))
+    assert planner.learner_error(1, 10, 0.05, realizable=True) == 1
+
+
+@pytest.mark.parametrize("realizable", [True, False])
+def test_the_loop_is_closed(realizable: bool) -> None:
+    named: dict[str, Any] = {"epsilon": 1, "delta": 1e-5, "beta": 0.05}
+    sizes = np.logspace(4, 13, 200)
+    loop = planner.solve_loop(sizes, 10, 1000, **named, realizable=realizable)
+    assert loop.feasible.any()
+    assert not loop.feasible.all()
+    assert (np.diff(loop.T) <= 1e-6).all()  # more records, fewer abstentions
+    k = planner.n_teachers(1, 1e-5, loop.T, 1000, 0.05)
+    alpha = planner.learner_error(sizes / k, 10, 0.05 / k, realizable=realizable)
+    T = np.maximum(1, planner.cutoff(1000, alpha, 0.05))
+    fits = loop.feasible
+    np.testing.assert_allclose(T[fits], loop.T[fits], rtol=1e-6)
+    np.testing.assert_allclose(loop.misclassification[fits], loop.T[fits] / 1000)
+
+
+def test_theorems_3_4_and_3_5() -> None:
+    assert planner.free_queries(10**6, 10, 0.5) == 50_000
+    named: dict[str, Any] = {"realizable": False, "gamma": 0.01}
+    assert planner.free_queries(10**6, 10, 0.5, **named) == 100
+    named["gamma"] = 0.0
+    assert close(planner.free_queries(10**6, 10, 0.5, **named), math.sqrt(50_000))
+    # V/(epsilon n) = 2e-5
+    assert close(planner.misclassification(100, 10**6, 10, 0.5), 2e-5)
+    assert close(planner.misclassification(10**6, 10**6, 10, 0.5), 4e-4)
+    low = planner.misclassification(9, 10**6, 10, 0.5, gamma=0.1, realizable=False)
+    assert close(low, 0.1 + math.sqrt(2e-5))
+    high = planner.misclassification(1e4, 10**6, 10, 0.5, gamma=0.1, realizable=False)
+    assert close(high, 0.1 + (1e4 * 4e-10) ** (1 / 3))
+    assert close(planner.misclassification_by_composition(10**4, 10**6, 10), 1e-3)
+
+
+def test_sample_complexity() -> None:
+    found = planner.sample_complexity(0.01, 4, 0.5, constant=2)
+    # V^1.5/epsilon = 16
+    assert close(found["realizable"], 2 * 16 / 0.001)
+    assert close(found["realizable, ERM"], 2 * 16 / 0.01)
+    assert close(found["realizable, efficient"], 2 * 32 / 0.01)
+    assert close(found["agnostic"], 2 * 16 / 1e-5)
+    assert close(found["agnostic, not private"], 2 * 4 / 1e-4)
+    ratio = found["agnostic, advanced composition"] / found["agnostic"]
+    assert close(ratio, 10)
+
+
+def test_what_epsilon_means() -> None:
+    assert close(planner.what_epsilon_means(1.0), math.e / (1 + math.e))
+    assert close(planner.what_epsilon_means(math.log(9), prior=0.1), 0.5)
+
+
+def plan(**named: Any) -> planner.Plan:
+    sizes: dict[str, Any] = {"n_records": 32_561, "n_queries": 5000, "n_classes": 2}
+    return planner.plan(**sizes | {"epsilon": 1.0, "delta": 1e-5} | named)
+
+
+def test_plans_go_by_the_numbers() -> None:
+    usual = plan()
+    assert usual.recommended == "dissent"
+    answers = {option.name: option.expected_answers for option in usual.options}
+    assert answers["dissent"] > 2 * answers["noisy-max"] > 0
+    more = {option.name: option for option in plan(epsilon=4.0).options}
+    assert more["dissent"].expected_answers > answers["dissent"]
+    many = plan(n_records=10**6, teacher_error=0.03)
+    assert many.recommended == "sparse-vector"
+    assert "abstentions" in many.options[2].why
+    few = plan(n_queries=2, n_classes=10).options
+    assert all(option.expected_answers <= 2 for option in few)
+
+
+def test_what_does_not_fit_is_told_by_how_much() -> None:
+    made = plan(n_records=500, epsilon=0.05)
+    assert made.reason.startswith("Nothing fits: raise epsilon")
+    assert not any(option.feasible for option in made.options)
+    sparse = made.options[2]
+    assert f"needs {sparse.n_teachers:,} teachers of at least 25 records" in sparse.why
+    with pytest.raises(ParameterError, match="n_records must be an integer"):
+        plan(n_records=0)
+
+
+def test_mapl_plan() -> None:
+    sizes = ["--records", "32561", "--queries", "6512", "--epsilon", "1"]
+    result = CliRunner().invoke(main, ["plan", *sizes, "--json", "--vc-dim", "10"])
+    made = json.loads(result.stdout)
+    assert made["recommended"] == "dissent"
+    assert {"name", "n_teachers", "feasible", "expected_answers"} <= set(
+        made["mechanisms"][0]
+    )
+    assert made["paper"]["feasible"] is False
+    shown = CliRunner().invoke(main, ["plan", *sizes, "--vc-dim", "10"]).stdout
+    assert "does not fit these sizes" in shown
+    assert "believes so with at most 73.1%" in shown
+    assert "noisy-max" in CliRunner().invoke(main, ["plan", *sizes]).stdout
+    bad = CliRunner().invoke(main, ["plan", *sizes, "--epsilon", "0"])
+    assert bad.exit_code == 2

@@ -953,6 +953,16 @@ def test_threads_share_a_ledger(url: str) -> None:
     assert Ledger(url).verify() == 61
 
 
+def test_a_fork_does_not_wait_for_ever(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = made(url)
+    monkeypatch.setattr(journal, "_WAIT_SECONDS", 0.01)
+    with ledger.journal._lock:  # somebody is in the middle of something
+        assert in_a_child(lambda: 1) == 1
+    charge(ledger, b"a")
+
+
 def test_a_fork_in_the_middle_loses_nothing(url: str) -> None:
     """The parent closes its connection; the child goes on, and so does the parent."""
     ledger = made(url, epsilon=1e4, delta=0.5)

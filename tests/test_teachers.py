@@ -202,14 +202,14 @@ def test_interrupted_training_goes_on_from_what_was_finished(tmp_path: Any) -> N
     assert not list(tmp_path.glob("*.part"))
 
 
-def test_an_estimator_that_cannot_be_kept_shows_no_record(tmp_path: Any) -> None:
+def test_an_estimator_that_cannot_be_kept_is_trained_without(tmp_path: Any) -> None:
     class Local(Recorder):
         pass
 
     X, y = np.full((4, 2), 98765.25), np.array([0, 1, 0, 1])
-    with pytest.raises(Exception, match="pickle") as caught:
-        run(Local(), X, y, [np.arange(4)], checkpoint=str(tmp_path))
-    assert "98765" not in str(caught.value)
+    (teacher,) = run(Local(), X, y, [np.arange(4)], checkpoint=str(tmp_path))
+    assert teacher is not None
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_finished_teachers_are_not_trained_again(tmp_path: Any) -> None:

@@ -236,7 +236,8 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         """
         sealed: dict[str, Any] = {"seed": _seed(self.random_state)}
         if self.ledger is None:
-            return Budget(epsilon=self.epsilon, delta=self.delta), sealed
+            budget = Budget(epsilon=self.epsilon, delta=self.delta)
+            return budget, budget.begin(sealed)
         from mapl.ledger import Ledger
 
         ledger = Ledger(self.ledger)

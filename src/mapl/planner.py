@@ -141,10 +141,7 @@ def solve_loop(
         k = n_teachers(e, d, T, m_, b)
         each = np.maximum(n_ / k, 1e-12)
         alpha = learner_error(each, v, b / k, realizable=realizable, constant=constant)
-        new = np.minimum(np.maximum(cutoff(m_, g + alpha, b), 1.0), m_)
-        if np.allclose(new, T, rtol=1e-9, atol=0):
-            break
-        T = new
+        T = np.minimum(np.maximum(cutoff(m_, g + alpha, b), 1.0), m_)
     feasible = (m_ > T) & (n_ / k >= 1)
     return Loop(
         _array(T), k, alpha, _array(np.minimum(1, T / m_)), np.asarray(feasible)

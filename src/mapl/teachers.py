@@ -138,9 +138,10 @@ class _Fit:
     checkpoint: str | None
 
     def __call__(self) -> Teacher | None:
-        if self.checkpoint is None:
+        name = self._name() if self.checkpoint else None
+        if self.checkpoint is None or name is None:
             return self._fit()
-        path = Path(self.checkpoint) / f"{self._name()}.joblib"
+        path = Path(self.checkpoint) / f"{name}.joblib"
         if path.exists():
             return joblib.load(path)  # type: ignore[no-any-return]
         teacher = self._fit()
@@ -149,11 +150,15 @@ class _Fit:
         part.replace(path)  # a finished file or none
         return teacher
 
-    def _name(self) -> str:
-        """What this task is, by content. Only digests of the records are looked at:
-        an error that shows its arguments must not show theirs.
+    def _name(self) -> str | None:
+        """What this task is, by content; None where a learner has no pickle. Only
+        digests of the records are looked at: an error that shows its arguments must
+        not show theirs.
         """
-        public = joblib.hash((self.estimator, self.labels, self.seed))
+        try:
+            public = joblib.hash((self.estimator, self.labels, self.seed))
+        except Exception:
+            return None
         records = record_digests(self.features, self.codes) if len(self.codes) else b""
         return sha256(public.encode() + bytes(records)).hexdigest()
 

@@ -555,7 +555,7 @@ def test_smoothing_finds_what_is_there(shape: str) -> None:
     smooth = smoother.fit(shares, 0.1, last=False)
     smooth = smoother.fit(shares, 0.2, last=True)[:, 1]
     assert math.sqrt(((smooth - truth)[5000:] ** 2).mean()) < 0.17
-    assert (smoother._map == 1) >= (shape == "ring")
+    assert (smoother._map > 0) >= (shape == "ring")
 
 
 def test_teachers_go_by_public_numbers() -> None:

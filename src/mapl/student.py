@@ -36,7 +36,7 @@ _LAST = 0.25  # of what was asked; silent teachers cost less than unused dissent
 _MOST_TIMES = 30  # that the pool is asked for
 _CHOOSE_AT = (0.15, 0.5, 1.0)  # of the dissents: when the regression is chosen
 _SPREADS = (1.0, 4.0, 16.0, 64.0)  # variance of its weights before any data
-_WAVES, _FREQUENCY = 600, 1.0  # random Fourier features beside the linear ones
+_WAVES, _FREQUENCIES = 600, (0.5, 2.0)  # random Fourier features beside the others
 _STRAY = 0.15  # how far a point's share may lie from what the student says
 _MOST_FEATURES = 1500  # beyond, public features are projected
 
@@ -282,16 +282,18 @@ class _Order:
 
 
 def _feature_maps(features: Floats, rng: np.random.Generator) -> list[Singles]:
-    """Return the features, and with random Fourier features (Rahimi, Recht 2007)
-    beside; centred, with mean squared norm 1.
+    """Return the features, and with random Fourier features (Rahimi, Recht 2007) of
+    each frequency beside; centred, with mean squared norm 1.
     """
     linear = _standardised(features)
-    shape = linear.shape[1], _WAVES
-    waves = np.sqrt(2 * _FREQUENCY) * rng.normal(size=shape)
-    phases = rng.uniform(0, 2 * np.pi, _WAVES)
-    curved = _standardised(np.cos(linear @ waves.astype(np.float32) + phases))
-    both = np.hstack([linear, curved]) * np.float32(np.sqrt(0.5))
-    return [linear, both]
+    maps = [linear]
+    for frequency in _FREQUENCIES:
+        shape = linear.shape[1], _WAVES
+        waves = np.sqrt(2 * frequency) * rng.normal(size=shape)
+        phases = rng.uniform(0, 2 * np.pi, _WAVES)
+        curved = _standardised(np.cos(linear @ waves.astype(np.float32) + phases))
+        maps.append(np.hstack([linear, curved]) * np.float32(np.sqrt(0.5)))
+    return maps
 
 
 def _standardised(table: npt.NDArray[Any]) -> Singles:

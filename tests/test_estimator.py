@@ -280,6 +280,12 @@ def test_frames_of_every_kind(kind: str) -> None:
     assert list(model.feature_names_in_) == ["a", "b", "c"]
 
 
+def test_groups_by_name_are_refused() -> None:
+    X, y, pool, *_ = data()
+    with pytest.raises(ParameterError, match="Pass the column itself"):
+        quick(classes=[0, 1]).fit(X, y, X_public=pool, groups="patient")
+
+
 def test_a_text_among_numbers_is_refused_without_showing_it() -> None:
     X, y, pool, *_ = data()
     private = X.astype(object)

@@ -199,6 +199,11 @@ def learn(
     if not known.all():
         click.echo(f"Records without a {target!r} are left out.", err=True)
     table = table[known]
+    if not groups:
+        click.echo(
+            "Protects single records; if a person may have several, use --groups COL.",
+            err=True,
+        )
     if groups and table[groups].isna().any():
         raise ParameterError(
             f"Column {groups!r} must say of every record whose it is; some do not."

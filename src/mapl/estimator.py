@@ -193,6 +193,11 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
                 PrivacyWarning,
                 stacklevel=2,
             )
+        if isinstance(groups, str):
+            raise ParameterError(
+                "groups must say of each record whose it is, got the name of a column. "
+                "Pass the column itself."
+            )
         self._grouped = groups is not None
         X = self._validated(X, reset=True)
         y = column_or_1d(y, warn=True)

@@ -282,17 +282,20 @@ class Journal:
 
     def execute(self, statement: Any, **named: Any) -> Any:
         """Run a statement whose SQL was made once and for all; return a cursor."""
-        cursor = self._connection.connection.cursor()
         if isinstance(statement, str):
-            cursor.execute(statement)
-            return cursor
+            return self._driver.execute(statement)
         if id(statement) not in self._compiled:
             made = statement.compile(dialect=self._connection.dialect)
             self._compiled[id(statement)] = made.string, made.params, made.positiontup
         sql, given, order = self._compiled[id(statement)]
         given = {**given, **named}
-        cursor.execute(sql, [given[name] for name in order] if order else given)
-        return cursor
+        values = [given[name] for name in order] if order else given
+        return self._driver.execute(sql, values)
+
+    @cached_property
+    def _driver(self) -> Any:
+        """The driver's own connection: what is run for each charge goes there."""
+        return self._connection.connection.driver_connection
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
@@ -397,6 +400,7 @@ class Journal:
 
     def _forget(self) -> None:
         self._last, self._checked = None, False
+        self.__dict__.pop("_driver", None)
         if mark := self.__dict__.pop("_mark", None):
             mark.close()
         if connection := self.__dict__.pop("_connection", None):

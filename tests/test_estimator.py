@@ -280,6 +280,13 @@ def test_frames_of_every_kind(kind: str) -> None:
     assert list(model.feature_names_in_) == ["a", "b", "c"]
 
 
+def test_public_records_with_other_columns_are_refused() -> None:
+    X, y, pool, *_ = data()
+    for privacy in ("records", "labels"):
+        with pytest.raises(ParameterError, match="Give both the same columns"):
+            quick(classes=[0, 1], privacy=privacy).fit(X, y, X_public=pool[:, 1:])
+
+
 def test_groups_by_name_are_refused() -> None:
     X, y, pool, *_ = data()
     with pytest.raises(ParameterError, match="Pass the column itself"):

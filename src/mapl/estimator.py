@@ -454,6 +454,14 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
                 "estimator that is a pipeline which encodes its columns."
             ) from None
 
+    def _validated_pool(self, pool: Any) -> Any:
+        try:
+            return self._validated(pool, reset=False)
+        except ValueError as error:
+            raise ParameterError(
+                f"X_public does not go with X: {error} Give both the same columns."
+            ) from error
+
     def _encoded(self, y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Ints]:
         """Return the classes and each label's index among them."""
         if self.classes is None:
@@ -490,10 +498,10 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
                     "X_public must be given: records without labels that are not "
                     "sensitive. If only the labels are, use privacy='labels'."
                 )
-            pool = self._validated(pool, reset=False)
+            pool = self._validated_pool(pool)
             return _like(X, pool), codes, groups, pool, codes
         if pool is not None:
-            return X, codes, groups, self._validated(pool, reset=False), None
+            return X, codes, groups, self._validated_pool(pool), None
         # Features are public: any split by position is. Labels decide nothing.
         n = _num_samples(X)
         order = np.random.default_rng(self.random_state or 0).permutation(n)

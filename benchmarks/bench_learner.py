@@ -31,7 +31,7 @@ def load(folder: Path) -> tuple[Any, Any, Any, Any]:
     table = pd.read_parquet(folder / "adult.parquet").drop(columns="fnlwgt")
     train, test = (table[table.split == part] for part in ("train", "test"))
     sides = [
-        (part.drop(columns=["income", "split"]), (part.income == ">50K").to_numpy())
+        (part.drop(columns=["income", "split"]), (part.income == ">50K").to_numpy(int))
         for part in (train, test)
     ]
     return *sides[0], *sides[1]
@@ -41,9 +41,10 @@ def encoder(pool: Any) -> Any:
     """One-hot codes and scales that the public pool alone decides."""
     numbers = [c for c in pool.columns if pool[c].dtype.kind in "if"]
     texts = [c for c in pool.columns if c not in numbers]
-    return make_column_transformer(
-        (StandardScaler(), numbers), (OneHotEncoder(handle_unknown="ignore"), texts)
-    ).fit(pool)
+    encode = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    return make_column_transformer((StandardScaler(), numbers), (encode, texts)).fit(
+        pool
+    )
 
 
 def bare_loop(estimator: Any, X: Any, y: Any, chunks: Any, pool: Any) -> float:
@@ -114,17 +115,15 @@ def main() -> None:
         order = np.random.default_rng(run).permutation(len(X))
         public, private = order[: len(X) // 5], order[len(X) // 5 :]
         coder = encoder(X.iloc[public])
-        pool, records, test = (
-            np.asarray(part.toarray() if hasattr(part, "toarray") else part)
-            for part in map(coder.transform, (X.iloc[public], X.iloc[private], X_test))
-        )
+        parts = X.iloc[public], X.iloc[private], X_test
+        pool, records, test = map(coder.transform, parts)
         for epsilon in EPSILONS:
             model = PrivateClassifier(
                 estimator,
                 epsilon=epsilon,
                 n_teachers=n_teachers,
                 n_records=len(private),
-                classes=[False, True],
+                classes=[0, 1],
                 random_state=run,
             )
             start = time.perf_counter()

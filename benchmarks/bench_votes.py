@@ -28,13 +28,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from sklearn.base import clone
-from sklearn.compose import make_column_transformer
 from sklearn.decomposition import PCA
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.linear_model import LogisticRegression
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC
 
+from bench_learner import encoder, load
 from mapl import (
     ABSTAIN,
     ChargedDissent,
@@ -58,30 +57,11 @@ Data = tuple[Any, Any, Any, Any, Any, Any]  # private X, y; pool X, y; test X, y
 # Data -------------------------------------------------------------------------------
 
 
-def adult_table(folder: Path) -> tuple[Any, Any, Any, Any]:
-    table = pd.read_parquet(folder / "adult.parquet").drop(columns="fnlwgt")
-    parts = []
-    for name in ("train", "test"):
-        part = table[table.split == name]
-        parts += [part.drop(columns=["income", "split"]), part.income == ">50K"]
-    return parts[0], parts[1].to_numpy(int), parts[2], parts[3].to_numpy(int)
-
-
-def adult_coder(pool: Any) -> Any:
-    numbers = [c for c in pool.columns if pool[c].dtype.kind in "if"]
-    texts = [c for c in pool.columns if c not in numbers]
-    encode = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
-    return make_column_transformer((StandardScaler(), numbers), (encode, texts)).fit(
-        pool
-    )
-
-
 def adult(folder: Path, run: int) -> Data:
-    X, y, X_test, y_test = adult_table(folder)
+    X, y, X_test, y_test = load(folder)
     order = np.random.default_rng(run).permutation(len(X))
     pool, private = order[: len(X) // 5], order[len(X) // 5 :]
-    coder = adult_coder(X.iloc[pool])
-    code = coder.transform
+    code = encoder(X.iloc[pool]).transform
     return (
         *(code(X.iloc[private]), y[private]),
         *(code(X.iloc[pool]), y[pool], code(X_test), y_test),
@@ -242,8 +222,8 @@ def pate_points(folder: Path, name: str) -> Any:
     if name == "mnist":
         X = np.load(folder / "mnist.npz")["X_test"][:9000].reshape(-1, 784) / 255.0
         return PCA(50, random_state=0).fit_transform(X)
-    X = adult_table(folder)[2]
-    return adult_coder(X).transform(X)
+    X = load(folder)[2]
+    return encoder(X).transform(X)
 
 
 def dealt(counts: Any, rng: np.random.Generator) -> Any:
@@ -345,10 +325,10 @@ def pate(folder: Path, runs: int) -> Iterator[dict[str, Any]]:
 def own(folder: Path, runs: int, names: list[str]) -> Iterator[dict[str, Any]]:
     sigma = N_TEACHERS // 3
     for name in names:
-        load, n_classes, teacher, _ = SETS[name]
+        read, n_classes, teacher, _ = SETS[name]
         found: dict[tuple[float, str], list[tuple[float, float]]] = {}
         for run in range(runs):
-            X, y, pool, y_pool, _, _ = load(folder, run)
+            X, y, pool, y_pool, _, _ = read(folder, run)
             votes = own_votes(teacher, X, y, pool, n_classes, run)
             features = public_features(teacher, pool)
             order = np.random.default_rng(run).permutation(len(pool))
@@ -403,12 +383,12 @@ GOALS = {
 
 def students(folder: Path, runs: int, names: list[str]) -> Iterator[dict[str, Any]]:
     for name in names:
-        load, n_classes, teacher, student = SETS[name]
+        read, n_classes, teacher, student = SETS[name]
         scores: dict[float, list[float]] = {epsilon: [] for epsilon in EPSILONS[name]}
         tuned: dict[float, list[list[float]]] = {e: [] for e in EPSILONS[name]}
         k, seconds = {}, {}
         for run in range(runs):
-            X, y, pool, _, X_test, y_test = load(folder, run)
+            X, y, pool, _, X_test, y_test = read(folder, run)
             votes = own_votes(teacher, X, y, pool, n_classes, run)
             for epsilon in EPSILONS[name]:
                 model = PrivateClassifier(

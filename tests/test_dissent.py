@@ -418,3 +418,38 @@ def test_confident_max_pays_for_checks_and_answers() -> None:
     seeded = confident(source=SeededSource(0))
     assert accounting.epsilon([seeded.event], delta=1e-5) == np.inf
     assert "NOT PRIVATE" in repr(seeded)
+
+
+class ForgetsAnswers(ConfidentNoisyMax):
+    """Planted bug: each batch may have all answers."""
+
+    def answer(self, votes: Votes) -> Any:
+        self.n_answered = 0
+        return super().answer(votes)
+
+
+def most_answers(kind: Any) -> int:
+    """Over all votes of three teachers on three queries, asked one after the other."""
+    most = 0
+    for said in itertools.product(range(2), repeat=3):
+        mechanism = kind(
+            sigma=1, check_sigma=1, threshold=3, n_queries=3, n_answers=2, n_classes=2
+        )
+        batches = [Votes.from_predictions([[v]] * 3, n_classes=2) for v in said]
+        answers = [int(mechanism.answer(batch)[0]) for batch in batches]
+        most = max(most, sum(answer != ABSTAIN for answer in answers))
+    return most
+
+
+@pytest.mark.usefixtures("_no_noise")
+def test_no_more_answers_than_were_paid_for_and_the_check_catches_more() -> None:
+    assert most_answers(ConfidentNoisyMax) == 2
+    assert most_answers(ForgetsAnswers) == 3
+
+
+@pytest.mark.usefixtures("_no_noise")
+def test_the_check_catches_a_fixed_number_of_queries_without_a_guess() -> None:
+    paid = ChargedDissent(
+        sigma=1, dissents=9, n_teachers=2, n_classes=2, n_queries=2
+    ).event.steps
+    assert most_steps(dissent(9), n_classes=2, n_queries=2) > paid

@@ -8,6 +8,7 @@ import random
 import resource
 import shutil
 import sqlite3
+import traceback
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -281,9 +282,10 @@ def test_the_schema_itself_refuses_changes_and_overdrafts(url: str) -> None:
         {"kind": "refund"},
     ]
     for change in changes:
-        bad = row | {"seq": 3, "number": 3, "request": "x"} | change
-        with pytest.raises(LedgerError, match="did not take it"):
+        bad = row | {"seq": 3, "number": 3, "request": "x", "sealed": "s3cret"} | change
+        with pytest.raises(LedgerError, match="did not take it") as raised:
             insert(ledger, bad)
+        assert "s3cret" not in "".join(traceback.format_exception(raised.value))
     insert(ledger, row | {"seq": 3, "number": 3, "request": "x"})  # but has no mac
     with pytest.raises(LedgerCorruptedError):
         Ledger(url)
@@ -361,6 +363,9 @@ def test_a_password_is_not_shown() -> None:
         Ledger("postgresql://me:secret@localhost:1/nothing")
     assert "secret" not in str(raised.value)
     assert "***" in str(raised.value)
+    with pytest.raises(LedgerError, match="must be a URL") as raised:
+        Ledger("mysql://me:secret@localhost/nothing")
+    assert "secret" not in str(raised.value)
 
 
 def test_a_newer_schema_is_refused_and_an_older_one_migrates(

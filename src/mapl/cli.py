@@ -275,15 +275,14 @@ def verify(path: Path, model: Path | None, ledger: str | None, as_json: bool) ->
         model = beside
     read = certificate.read(path)
     epsilon = certificate.verify(read, model=model)
-    if ledger is not None:
-        _check_receipt(read, ledger)
+    checked = "not checked" if ledger is None else _check_receipt(read, ledger)
     _show(
         {
             "holds": True,
             "epsilon": epsilon,
             "delta": read["delta"],
             "model": str(model) if model else "not checked",
-            "ledger": ledger or "not checked",
+            "ledger": checked,
             "guarantee": read["guarantee"],
             "assumed": read["public"].get("assumed"),
         },
@@ -652,14 +651,17 @@ def _tell_of_types(public: Any, numbers: list[str]) -> None:
         )
 
 
-def _check_receipt(read: dict[str, Any], url: str) -> None:
+def _check_receipt(read: dict[str, Any], url: str) -> str:
+    """Check a certificate's receipt; return which ledger it was, without password."""
     from mapl.events import from_json
     from mapl.ledger import Ledger
 
     receipt = read["ledger"]
     if not isinstance(receipt, dict):
         raise CertificateError(f"The certificate names no ledger: {receipt}.")
-    Ledger(url).check_receipt(receipt, [from_json(event) for event in read["events"]])
+    opened = Ledger(url)
+    opened.check_receipt(receipt, [from_json(event) for event in read["events"]])
+    return opened.url
 
 
 def _tell_of_other_columns(

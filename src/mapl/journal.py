@@ -16,7 +16,7 @@ import os
 import secrets
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from hashlib import sha256
@@ -253,7 +253,9 @@ class Journal:
                 self._forget()
                 if not isinstance(error, _REFUSALS):
                     raise
+                # The first line only, and no cause: PostgreSQL goes on to show the row.
                 reason = str(getattr(error, "orig", None) or error).strip()
+                reason = reason.partition("\n")[0]
                 corrupted = isinstance(error, UnicodeDecodeError) or any(
                     sign in reason for sign in ("malformed", "not a database")
                 )
@@ -261,7 +263,7 @@ class Journal:
                     f"The ledger at {self.url} did not take it: {reason}. Nothing was "
                     "released. Mend that and run the same again: what was committed is "
                     "found, and costs nothing twice."
-                ) from error
+                ) from None
 
     @contextmanager
     def _work(self) -> Iterator[sa.Connection]:
@@ -379,14 +381,13 @@ class Journal:
         plain = json.dumps([row[name] for name in _CHAINED] + [blob])
         return hmac.digest(self._key, before + plain.encode(), "sha256")
 
-    def verify(self, progress: Callable[[int], None] = lambda rows: None) -> int:
+    def verify(self) -> int:
         """Read every row and check the whole chain; return how many there are."""
         with self.transaction() as transaction:
             follow = Follower(self)
             while rows := transaction.page(follow.seq):
                 for row in rows:
                     follow(row)
-                progress(follow.seq)
             if self._path is not None:
                 found = transaction.connection.exec_driver_sql("PRAGMA integrity_check")
                 if (said := found.scalar()) != "ok":
@@ -449,11 +450,15 @@ class Transaction:
         )
         return int(self.connection.execute(query).scalar_one())
 
-    def gapless(self, since: int) -> bool:
-        """Whether every row is there from one on."""
-        query = sa.select(sa.func.count()).where(ENTRIES.c.seq >= since)
-        found = int(self.connection.execute(query).scalar_one())
-        return self.last is None or found == self.last["seq"] - since + 1
+    def refuse_gaps(self, since: int = 1) -> None:
+        """Refuse a journal that lacks a row between this one and its last."""
+        query = sa.select(sa.func.count(), sa.func.max(ENTRIES.c.seq))
+        found = self.connection.execute(query.where(ENTRIES.c.seq >= since)).one()
+        if found[0] != (found[1] or since - 1) - since + 1:
+            raise LedgerCorruptedError(
+                f"Rows of {self.journal.url} are missing. Restore the newest backup "
+                "that verifies: mapl ledger verify."
+            )
 
     def last_begun(self) -> list[Row]:
         """Return the job of each data set that was begun last."""
@@ -524,22 +529,21 @@ class Transaction:
             return None
         self._checked(last, ends[1]["mac"] if len(ends) > 1 else _GENESIS)
         if not self.journal._checked:
-            self.last = last
-            if not self.gapless(1):
-                raise LedgerCorruptedError(
-                    f"Rows of {self.journal.url} are missing. Restore the newest "
-                    "backup that verifies: mapl ledger verify."
-                )
-        if not self.journal._checked and last["seq"] > mark.seq:
-            follow = Follower(self.journal, start=max(mark.seq - 1, 0))
-            if follow.seq:
-                follow.mac = self._mac_of(follow.seq)
-            while rows := self.page(follow.seq):
-                for row in rows:
-                    follow(row)
-                    mark.check(row)
+            self.refuse_gaps()
+            if last["seq"] > mark.seq:
+                self._check_since(mark)
         mark.check(last)
         return last
+
+    def _check_since(self, mark: Mark) -> None:
+        """Check the row at the mark and all that follow."""
+        follow = Follower(self.journal, start=max(mark.seq - 1, 0))
+        if follow.seq:
+            follow.mac = self._mac_of(follow.seq)
+        while rows := self.page(follow.seq):
+            for row in rows:
+                follow(row)
+                mark.check(row)
 
 
 class Follower:
@@ -659,9 +663,10 @@ def _parsed(url: str) -> tuple[sa.URL, Path | None]:
         return target.set(drivername="sqlite", database=str(path)), path
     if kind == "postgresql":
         return target.set(drivername="postgresql+psycopg"), None
+    shown = target.render_as_string() if target.password else url
     raise LedgerError(
         f"ledger must be a URL such as sqlite:///budget.db or "
-        f"postgresql://user@host/database, got {url!r}."
+        f"postgresql://user@host/database, got {shown!r}."
     )
 
 

@@ -360,10 +360,10 @@ class _Votes:
     """The stated model of votes, as quantiles of the part that disagrees."""
 
     def __init__(self, error: float, best_error: float, n_classes: int) -> None:
-        from scipy.stats import beta
+        from scipy.special import betaincinv
 
         levels = (np.arange(2000) + 0.5) / 2000
-        self.dissent = _array(beta.ppf(levels, 3 * error, 3 - 3 * error))
+        self.dissent = _array(betaincinv(3 * error, 3 - 3 * error, levels))
         self.error, self.best_error, self.n_classes = error, best_error, n_classes
 
     def label_error(self, noise: float) -> float:

@@ -222,7 +222,7 @@ class Smoother:
         self._maps = _feature_maps(features, rng)
         self._variance = max(variance, 1e-8)
         self._rng = rng
-        self._choices = list(_CHOOSE_AT)
+        self._choose_at = _CHOOSE_AT[0]
         self._map, self._spread = 0, _SPREADS[1]
         self._weights: Floats | None = None
 
@@ -232,8 +232,9 @@ class Smoother:
         mean, weights = shares.counted()[rows], shares.times[rows] / self._variance
         if mean.shape[1] == 2:
             weights = weights / 2  # both columns hold the same number
-        if last or spent > self._choices[0]:
-            self._choices = [part for part in _CHOOSE_AT if part > spent] or [np.inf]
+        if last or spent > self._choose_at:
+            later = (part for part in _CHOOSE_AT if part > spent)
+            self._choose_at = min(later, default=np.inf)
             self._choose(rows, weights, mean)
         if last:
             self._weights = None

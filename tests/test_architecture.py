@@ -14,11 +14,12 @@ MODULES = sorted(path.stem for path in SOURCE.glob("*.py") if path.stem != "__in
 
 # What beyond the standard library and numpy a module may use.
 ALLOWED = {
+    "progress": {"rich"},
     "noise": {"cryptography"},
     "curves": {"scipy"},
     "accounting": {"dp_accounting"},
     "journal": {"psycopg", "sqlalchemy"},
-    "teachers": {"joblib", "rich", "sklearn", "threadpoolctl"},
+    "teachers": {"joblib", "sklearn", "threadpoolctl"},
     "student": {"scipy", "sklearn", "threadpoolctl"},
     "estimator": {"joblib", "pandas", "sklearn"},
     "planner": {"scipy"},

@@ -266,8 +266,10 @@ def test_history_shows_no_request_reply_or_state(url: str) -> None:
 def test_the_schema_itself_refuses_changes_and_overdrafts(url: str) -> None:
     ledger = made(url)
     charge(ledger, b"a")
-    with ledger.journal._begun() as connection:
-        row = dict(connection.execute(sa.select(journal.ENTRIES)).mappings().all()[1])
+    with journal.Turn(ledger.journal) as turn:
+        row = dict(
+            turn.connection.execute(sa.select(journal.ENTRIES)).mappings().all()[1]
+        )
     for statement in (
         "UPDATE mapl_entries SET loss_spent = 0",
         "DELETE FROM mapl_entries",
@@ -292,13 +294,13 @@ def test_the_schema_itself_refuses_changes_and_overdrafts(url: str) -> None:
 
 
 def run_sql(ledger: Ledger, statement: str) -> None:
-    with ledger.journal._begun():
+    with journal.Turn(ledger.journal):
         ledger.journal.execute(statement)
 
 
 def insert(ledger: Ledger, row: dict[str, Any]) -> None:
-    with ledger.journal._begun() as connection:
-        connection.execute(sa.insert(journal.ENTRIES), row)
+    with journal.Turn(ledger.journal) as turn:
+        turn.connection.execute(sa.insert(journal.ENTRIES), row)
 
 
 @pytest.mark.parametrize("column", [c.name for c in journal.ENTRIES.columns])
@@ -312,22 +314,24 @@ def test_a_changed_cell_is_found(url: str, column: str) -> None:
         run_sql(ledger, "DROP TRIGGER mapl_append_only ON mapl_entries")
     other: dict[type, Any] = {int: 2, str: "basic ", bytes: b"other"}
     for seq in (1, 2, 3):
-        with ledger.journal._begun() as connection:
+        with journal.Turn(ledger.journal) as turn:
             table = journal.ENTRIES
             cell = table.c[column]
-            old = connection.execute(sa.select(cell).where(table.c.seq == seq)).scalar()
+            old = turn.connection.execute(
+                sa.select(cell).where(table.c.seq == seq)
+            ).scalar()
             new = old + 40 if isinstance(old, int) else other[type(old)]
             new = "ask" if column == "kind" else new
             change = sa.update(table).where(table.c.seq == seq)
             try:
-                connection.execute(change.values({column: new}))
+                turn.connection.execute(change.values({column: new}))
             except sa.exc.IntegrityError:
                 return  # not even that is possible
         with pytest.raises(LedgerCorruptedError):
             Ledger(url).verify()
-        with ledger.journal._begun() as connection:
+        with journal.Turn(ledger.journal) as turn:
             back = sa.update(table).where(cell == new).values({column: old})
-            connection.execute(back)
+            turn.connection.execute(back)
         assert Ledger(url).verify() == 3
 
 
@@ -378,8 +382,8 @@ def test_a_newer_schema_is_refused_and_an_older_one_migrates(
     ledger = Ledger(url)
     charge(ledger, b"b")
     assert ledger.verify() == 3
-    with ledger.journal._begun() as connection:
-        meta = [tuple(row) for row in connection.execute(sa.select(journal._META))]
+    with journal.Turn(ledger.journal) as turn:
+        meta = [tuple(row) for row in turn.connection.execute(sa.select(journal._META))]
     assert ("note", "migrated") in meta
     assert ("version", "2") in meta
     monkeypatch.setattr(journal, "VERSION", 1)

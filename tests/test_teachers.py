@@ -9,6 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.tree import DecisionTreeClassifier
 
+from mapl import progress as progress_module
 from mapl import teachers as module
 from mapl.partition import chunk_rows
 from mapl.teachers import ask, train
@@ -177,7 +178,7 @@ def test_workers_give_the_same_votes(
     chunks = chunk_rows(X, y, None, n_chunks=6)
     search = GridSearchCV(DecisionTreeClassifier(), {"max_depth": [1, 3]}, cv=2)
     alone = ask(run(search, X, y, chunks), X, n_classes=2)
-    monkeypatch.setattr(module, "_QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(module, "QUIET_SECONDS", 0.0)
     with joblib.parallel_backend(backend, n_jobs=2):
         together = ask(run(search, X, y, chunks, n_jobs=2), X, n_classes=2, n_jobs=2)
     assert (alone == together).all()
@@ -232,9 +233,9 @@ def test_finished_teachers_are_not_trained_again(tmp_path: Any) -> None:
 def test_progress_is_shown_on_a_terminal_after_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "_QUIET_SECONDS", -1.0)
+    monkeypatch.setattr(progress_module, "QUIET_SECONDS", -1.0)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    with module._Progress("Training", 3) as progress:
+    with progress_module.Progress("Training", 3) as progress:
         progress.advance(1)
         progress.advance(2)
         assert progress.bar.tasks[0].completed == 3

@@ -10,30 +10,32 @@ No clock decides anything.
 from __future__ import annotations
 
 import fcntl
-import hmac
 import json
 import os
 import secrets
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from functools import cached_property
-from hashlib import sha256
+from hashlib import blake2b, sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from weakref import WeakSet
 
 import psycopg
 import sqlalchemy as sa
 
 from mapl.errors import LedgerCorruptedError, LedgerError
+from mapl.progress import Progress
 
 VERSION = 1  # of the schema
 # From a version to the statements that lead to the next one.
 MIGRATIONS: dict[int, list[str]] = {}
 
 _TABLES = sa.MetaData()
+# In SQLite an INTEGER key is the row's own place; any other needs one more index.
+_SEQ = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 _META = sa.Table(
     "mapl_meta",
     _TABLES,
@@ -45,7 +47,7 @@ _META = sa.Table(
 ENTRIES = sa.Table(
     "mapl_entries",
     _TABLES,
-    sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("seq", _SEQ, primary_key=True, autoincrement=False),
     sa.Column("dataset", sa.Text, nullable=False),
     sa.Column("number", sa.BigInteger, nullable=False),
     sa.Column("kind", sa.Text, nullable=False),
@@ -186,7 +188,8 @@ class Journal:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if self._path is not None:
                 _refuse_network(self._path.parent)
-            with self._begun() as connection:
+            with Turn(self) as turn:
+                connection = turn.connection
                 if sa.inspect(connection).has_table("mapl_meta"):
                     return
                 self._refuse_replacement(folder)
@@ -241,57 +244,18 @@ class Journal:
         sa.event.listen(engine, "connect", durable)
         return engine.connect()
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """One thread at a time. After any failure all is opened and checked anew; what
-        the database refuses is told as a LedgerError.
-        """
-        with self._lock:
-            try:
-                yield
-            except BaseException as error:
-                self._forget()
-                if not isinstance(error, _REFUSALS):
-                    raise
-                # The first line only, and no cause: PostgreSQL goes on to show the row.
-                reason = str(getattr(error, "orig", None) or error).strip()
-                reason = reason.partition("\n")[0]
-                corrupted = isinstance(error, UnicodeDecodeError) or any(
-                    sign in reason for sign in ("malformed", "not a database")
-                )
-                raise (LedgerCorruptedError if corrupted else LedgerError)(
-                    f"The ledger at {self.url} did not take it: {reason}. Nothing was "
-                    "released. Mend that and run the same again: what was committed is "
-                    "found, and costs nothing twice."
-                ) from None
-
-    @contextmanager
-    def _work(self) -> Iterator[sa.Connection]:
-        """Begin and commit, or roll back."""
-        self.execute("BEGIN IMMEDIATE" if self._path else "BEGIN")
-        try:
-            yield self._connection
-            self.execute("COMMIT")
-        except BaseException:
-            with suppress(Exception):
-                self.execute("ROLLBACK")
-            raise
-
-    @contextmanager
-    def _begun(self) -> Iterator[sa.Connection]:
-        with self._alone(), self._work() as connection:
-            yield connection
-
     def execute(self, statement: Any, **named: Any) -> Any:
         """Run a statement whose SQL was made once and for all; return a cursor."""
         if isinstance(statement, str):
             return self._driver.execute(statement)
-        if id(statement) not in self._compiled:
+        if (compiled := self._compiled.get(id(statement))) is None:
             made = statement.compile(dialect=self._connection.dialect)
-            self._compiled[id(statement)] = made.string, made.params, made.positiontup
-        sql, given, order = self._compiled[id(statement)]
-        given = {**given, **named}
-        values = [given[name] for name in order] if order else given
+            compiled = made.string, made.params, made.positiontup
+            self._compiled[id(statement)] = compiled
+        sql, given, order = compiled
+        if len(named) < len(given):
+            named = given | named
+        values = [named[name] for name in order] if order else named
         return self._driver.execute(sql, values)
 
     @cached_property
@@ -299,24 +263,12 @@ class Journal:
         """The driver's own connection: what is run for each charge goes there."""
         return self._connection.connection.driver_connection
 
-    @contextmanager
-    def transaction(self) -> Iterator[Transaction]:
+    def transaction(self) -> Transaction:
         """Alone with the last rows; leaves with the mark raised to what was appended.
 
         An answer must not leave before this has ended.
         """
-        with self._alone():
-            with self._work() as connection:
-                if not self._checked:
-                    self._check_version(connection)
-                if self._path is None:
-                    self.execute("LOCK TABLE mapl_entries IN EXCLUSIVE MODE")
-                transaction = Transaction(self, connection)
-                yield transaction
-            last = transaction.last
-            if last is not None and last["seq"] > self._mark.seq:
-                self._raise_mark(last)
-            self._checked, self._last = True, last
+        return Transaction(self)
 
     def _raise_mark(self, last: Row) -> None:
         """Raise the mark; where it is higher already, its row must be in this copy."""
@@ -373,21 +325,28 @@ class Journal:
 
     def keyed(self, content: bytes) -> str:
         """Return a digest that nobody without the key can make or look up."""
-        return hmac.digest(self._key, b"content" + content, "sha256").hex()
+        return blake2b(
+            content, digest_size=32, key=self._key, person=b"content"
+        ).hexdigest()
 
     def mac(self, row: Row, before: bytes) -> bytes:
         """Return the digest that chains a row to the one before it."""
-        blob = sha256(row["blob"]).hexdigest()
-        plain = json.dumps([row[name] for name in _CHAINED] + [blob])
-        return hmac.digest(self._key, before + plain.encode(), "sha256")
+        cells = [row[name] for name in _CHAINED]
+        cells.append(sha256(row["blob"]).hexdigest())
+        # ascii() of integers and strings: no two lists look the same
+        content = before + ascii(cells).encode()
+        return blake2b(content, digest_size=32, key=self._key, person=b"row").digest()
 
     def verify(self) -> int:
         """Read every row and check the whole chain; return how many there are."""
         with self.transaction() as transaction:
             follow = Follower(self)
-            while rows := transaction.page(follow.seq):
-                for row in rows:
-                    follow(row)
+            total = transaction.last["seq"] if transaction.last else 0
+            with Progress("Checking rows", total) as progress:
+                while rows := transaction.page(follow.seq):
+                    for row in rows:
+                        follow(row)
+                    progress.advance(len(rows))
             if self._path is not None:
                 found = transaction.connection.exec_driver_sql("PRAGMA integrity_check")
                 if (said := found.scalar()) != "ok":
@@ -417,12 +376,86 @@ class Journal:
         return f"Journal({self.url!r})"
 
 
-class Transaction:
+class Turn:
+    """One thread at a time, from BEGIN to COMMIT. After any failure all is rolled back,
+    and opened and checked anew; what the database refuses is told as a LedgerError.
+    """
+
+    # Not a generator's context: this is entered for each charge.
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+
+    def __enter__(self) -> Self:
+        self.journal._lock.acquire()
+        try:
+            self._begin()
+        except BaseException as error:
+            self._give_up(error)
+            raise
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, at: object) -> None:
+        if error is None:
+            try:
+                self._commit()
+            except BaseException as refused:
+                self._give_up(refused)
+                raise
+            self.journal._lock.release()
+        else:
+            self._give_up(error)
+
+    @property
+    def connection(self) -> sa.Connection:
+        """The connection that this turn is on."""
+        return self.journal._connection
+
+    def _begin(self) -> None:
+        self.journal.execute("BEGIN IMMEDIATE" if self.journal._path else "BEGIN")
+
+    def _commit(self) -> None:
+        self.journal.execute("COMMIT")
+
+    def _give_up(self, error: BaseException) -> None:
+        journal = self.journal
+        with suppress(Exception):
+            journal.execute("ROLLBACK")
+        journal._forget()
+        journal._lock.release()
+        if not isinstance(error, _REFUSALS):
+            return
+        # The first line only, and no cause: PostgreSQL goes on to show the row.
+        reason = str(getattr(error, "orig", None) or error).strip()
+        reason = reason.partition("\n")[0]
+        corrupted = isinstance(error, UnicodeDecodeError) or any(
+            sign in reason for sign in ("malformed", "not a database")
+        )
+        raise (LedgerCorruptedError if corrupted else LedgerError)(
+            f"The ledger at {journal.url} did not take it: {reason}. Nothing was "
+            "released. Mend that and run the same again: what was committed is "
+            "found, and costs nothing twice."
+        ) from None
+
+
+class Transaction(Turn):
     """One writer's turn: rows are read and checked, and appended."""
 
-    def __init__(self, journal: Journal, connection: sa.Connection) -> None:
-        self.journal, self.connection = journal, connection
+    def _begin(self) -> None:
+        super()._begin()
+        journal = self.journal
+        if not journal._checked:
+            journal._check_version(self.connection)
+        if journal._path is None:
+            journal.execute("LOCK TABLE mapl_entries IN EXCLUSIVE MODE")
         self.last = self._checked_end()
+
+    def _commit(self) -> None:
+        super()._commit()
+        journal, last = self.journal, self.last
+        if last is not None and last["seq"] > journal._mark.seq:
+            journal._raise_mark(last)
+        journal._checked, journal._last = True, last
 
     def last_of(self, dataset: str) -> Row | None:
         """Return the last row of a data set."""
@@ -623,8 +656,8 @@ class Mark:
                 if seq > self.seq:
                     body = seq.to_bytes(8) + mac
                     at = seq % 2 * self._SLOT
-                    os.pwrite(self._file, body + _half(body), at)
-                    os.fdatasync(self._file)
+                    slot = body + _half(body)
+                    os.pwritev(self._file, [slot], at, os.RWF_DSYNC)
                     self.seq, self.mac = seq, mac
             finally:
                 fcntl.flock(self._file, fcntl.LOCK_UN)

@@ -14,6 +14,7 @@ import json
 import math
 import platform
 import shutil
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -490,7 +491,6 @@ class Job:
 
     def _append(self, transaction: Transaction, last: Row, event: Event) -> Row:
         loss, delta = self._priced(last, event)
-        public = {"event": event.to_json(), "what": self._what, **_stamp()}
         return transaction.append(
             _next(last)
             | {
@@ -500,7 +500,7 @@ class Job:
                 "delta": delta,
                 "loss_spent": last["loss_spent"] + loss,
                 "delta_spent": last["delta_spent"] + delta,
-                "public": json.dumps(public),
+                "public": _public(event, self._what, **_stamp()),
                 "sealed": "null",
                 "blob": b"",
             }
@@ -555,9 +555,19 @@ def _next(last: Row) -> Row:
     return {name: last[name] for name in kept} | {"number": last["number"] + 1}
 
 
+@lru_cache(maxsize=256)
+def _public(event: Event, what: str, **stamp: str) -> str:
+    return json.dumps({"event": event.to_json(), "what": what, **stamp})
+
+
 def _stamp() -> dict[str, str]:
     """Who and when, for the reader: nothing is decided by it."""
-    return {"who": _who(), "at": datetime.now(UTC).isoformat(timespec="seconds")}
+    return {"who": _who(), "at": _at(int(time.time()))}
+
+
+@lru_cache(maxsize=1)
+def _at(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).isoformat()
 
 
 @lru_cache(maxsize=1)

@@ -7,7 +7,6 @@ and no warning, message or count of such teachers leaves.
 
 from __future__ import annotations
 
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +23,7 @@ from sklearn.utils import _safe_indexing
 from threadpoolctl import threadpool_limits
 
 from mapl.partition import n_rows, record_digests
+from mapl.progress import QUIET_SECONDS, Progress
 from mapl.votes import NO_VOTE
 
 Ints = npt.NDArray[np.int64]
@@ -31,7 +31,6 @@ Predictions = npt.NDArray[np.integer[Any]]
 
 _BLOCK_CELLS = 1 << 24  # cells of the public data that are asked in one go
 _TASK_SECONDS = 1.0  # work handed to another process in one go
-_QUIET_SECONDS = 2.0  # nothing is shown before
 _SMALL_SECONDS = 0.5  # below, a task gets one thread of the numerical libraries
 
 
@@ -235,12 +234,12 @@ def _run(
     """
     if n == 0:
         return
-    with _Progress(doing, n) as progress:
+    with Progress(doing, n) as progress:
         start = time.perf_counter()
         yield job(0)()
         each = time.perf_counter() - start
         progress.advance(1)
-        if joblib.effective_n_jobs(n_jobs) == 1 or each * n < _QUIET_SECONDS:
+        if joblib.effective_n_jobs(n_jobs) == 1 or each * n < QUIET_SECONDS:
             # Small tasks lose more by waiting for threads than they gain by them.
             with threadpool_limits(1 if each < _SMALL_SECONDS else None):
                 for j in range(1, n):
@@ -265,32 +264,3 @@ def _run(
 
 def _run_group(tasks: Iterable[Callable[[], Any]]) -> list[Any]:
     return [task() for task in tasks]
-
-
-class _Progress:
-    """A progress bar on the terminal, for what takes longer than two seconds."""
-
-    def __init__(self, doing: str, total: int) -> None:
-        self.doing, self.total, self.done = doing, total, 0
-        self.start = time.monotonic()
-        self.bar: Any = None
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def advance(self, n: int) -> None:
-        self.done += n
-        late = time.monotonic() - self.start > _QUIET_SECONDS
-        if self.bar is None and late and sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import Progress
-
-            self.bar = Progress(console=Console(stderr=True), transient=True)
-            self.bar.start()
-            self.task = self.bar.add_task(self.doing, total=self.total)
-        if self.bar is not None:
-            self.bar.update(self.task, completed=self.done)
-
-    def __exit__(self, *error: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()

@@ -19,6 +19,8 @@ ALLOWED = {
     "curves": {"scipy"},
     "accounting": {"dp_accounting"},
     "journal": {"psycopg", "sqlalchemy"},
+    "linear": {"scipy", "sklearn"},
+    "trees": {"sklearn"},
     "teachers": {"joblib", "sklearn", "threadpoolctl"},
     "student": {"scipy", "sklearn", "threadpoolctl"},
     "estimator": {"joblib", "pandas", "sklearn"},

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from copy import copy
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -22,6 +23,7 @@ from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 from threadpoolctl import threadpool_limits
 
+from mapl import linear, trees
 from mapl.partition import n_rows, record_digests
 from mapl.progress import QUIET_SECONDS, Progress
 from mapl.votes import NO_VOTE
@@ -50,6 +52,10 @@ class Teacher:
         if self.model is None:
             return np.full(n_rows(features), self.codes[0])
         return _to_codes(self.model.predict(features), self.labels, self.codes)
+
+    def own_codes(self) -> Ints:
+        """Return the class index of each class of the model, in its own order."""
+        return _to_codes(self.model.classes_, self.labels, self.codes)
 
 
 def train(
@@ -91,7 +97,42 @@ def train(
         chunk = _safe_indexing(features, rows) if len(rows) else None
         return _Fit(estimator, chunk, codes[rows], labels, seed, checkpoint)
 
-    return list(_run(job, len(chunks), n_jobs=n_jobs, doing="Training teachers"))
+    teachers: dict[int, Teacher | None] = {}
+    if linear.stacks(estimator, features):
+        teachers |= _train_pairs(estimator, features, codes, chunks, labels)
+    rest = [j for j in range(len(chunks)) if j not in teachers]
+    trained = _run(
+        lambda i: job(rest[i]), len(rest), n_jobs=n_jobs, doing="Training teachers"
+    )
+    teachers |= zip(rest, trained, strict=True)
+    return [teachers[j] for j in range(len(chunks))]
+
+
+def _train_pairs(
+    estimator: Any,
+    features: npt.NDArray[Any],
+    codes: Ints,
+    chunks: list[Ints],
+    labels: npt.NDArray[Any],
+) -> dict[int, Teacher]:
+    """Train logistic regressions on all chunks with two classes, side by side."""
+    present = [np.unique(codes[rows]) for rows in chunks]
+    pairs = [j for j, some in enumerate(present) if len(some) == 2]
+    # Which of the two is the positive one is a matter of each chunk.
+    positive = np.zeros(len(codes), dtype=np.bool_)
+    for j in pairs:
+        positive[chunks[j]] = codes[chunks[j]] == present[j][1]
+    blank, teachers = clone(estimator), {}
+    with Progress("Training teachers", len(pairs)) as progress:
+        mine = [chunks[j] for j in pairs]
+        for i, coef, intercept in linear.fit_pairs(blank, features, positive, mine):
+            model, own = copy(blank), present[pairs[i]]
+            model.coef_, model.intercept_ = coef, intercept
+            model.classes_, model.n_features_in_ = labels[own], features.shape[1]
+            model.n_iter_ = np.ones(1, dtype=np.int32)
+            teachers[pairs[i]] = Teacher(model, labels[own], own)
+            progress.advance(1)
+    return teachers
 
 
 def ask(
@@ -105,24 +146,104 @@ def ask(
 
     The public data is read in blocks, so memory stays bounded by the votes themselves.
     """
-    n = n_rows(features)
-    dtype = np.int8 if n_classes <= 127 else np.int32
-    votes = np.full((len(teachers), n), NO_VOTE, dtype=dtype)
-    step = max(1, _BLOCK_CELLS // max(1, _n_columns(features)))
-    for start in range(0, n, step):
-        rows = slice(start, min(n, start + step))
-        block = features if step >= n else _safe_indexing(features, rows)
+    return Panel(teachers, n_classes=n_classes).ask(features, n_jobs=n_jobs)
 
-        def job(j: int, block: Any = block) -> Callable[[], Any]:
-            return lambda: _vote(teachers[j], block)
 
-        answers = _run(
-            job, len(teachers), n_jobs=n_jobs, doing="Asking teachers", threads=True
-        )
-        for row, answer in zip(votes, answers, strict=True):
+class Panel:
+    """Teachers that are ready to be asked, again and again.
+
+    Linear models are stacked into one matrix, trees into one table; each other model
+    is asked for itself.
+    """
+
+    def __init__(self, teachers: list[Teacher | None], *, n_classes: int) -> None:
+        self.teachers, self.n_classes = teachers, n_classes
+        self._stack = self._linear()
+        self._trees = None if self._stack else self._forests()
+
+    def ask(self, features: Any, *, n_jobs: int | None = None) -> Predictions:
+        """Return the votes, shape (n_teachers, n_queries)."""
+        n = n_rows(features)
+        dtype = np.int8 if self.n_classes <= 127 else np.int32
+        votes = np.full((len(self.teachers), n), NO_VOTE, dtype=dtype)
+        step = max(1, _BLOCK_CELLS // max(1, _n_columns(features)))
+        for start in range(0, n, step):
+            rows = slice(start, min(n, start + step))
+            block = features if step >= n else _safe_indexing(features, rows)
+            numbers = _numbers(block) if self._stack or self._trees else None
+            if numbers is not None and self._stack:
+                self._stack.votes(numbers, votes[:, rows])
+            elif numbers is not None and self._trees:
+                self._ask_trees(self._trees, numbers, votes[:, rows])
+            else:
+                self._ask_each(block, votes[:, rows], n_jobs)
+        return votes
+
+    def _linear(self) -> linear.Stack | None:
+        """Stack the teachers if all are linear in the same features."""
+        found: list[Any] = []
+        width = 0
+        for teacher in self.teachers:
+            if teacher is None:
+                found.append(None)
+            elif teacher.model is None:
+                found.append((np.zeros((1, 1)), np.zeros(1), teacher.codes))
+            elif (known := linear.affine(teacher.model)) is None:
+                return None
+            else:
+                codes = teacher.own_codes()
+                found.append((*known, codes))
+                width = known[0].shape[1]
+        if not width:
+            return None
+        return linear.Stack(found, n_features=width, n_classes=self.n_classes)
+
+    def _forests(self) -> trees.Trees | None:
+        """Read the trees of all teachers, if they are of one kind that can be read."""
+        known = [
+            (j, teacher)
+            for j, teacher in enumerate(self.teachers)
+            if teacher is not None and teacher.model is not None
+        ]
+        models = [teacher.model for _, teacher in known]
+        kinds = {type(model) for model in models}
+        if len(kinds) != 1 or not all(map(trees.reads, models)):
+            return None
+        made = trees.Trees(models)
+        if not made.quick:
+            return None
+        self._asked = np.array([j for j, _ in known])
+        self._codes = np.full((len(known), self.n_classes), NO_VOTE)
+        for row, (_, teacher) in zip(self._codes, known, strict=True):
+            row[: len(teacher.codes)] = teacher.own_codes()
+        return made
+
+    def _ask_trees(self, made: trees.Trees, block: Any, votes: Predictions) -> None:
+        for teacher, vote in zip(self.teachers, votes, strict=True):
+            if teacher is not None and teacher.model is None:
+                vote[:] = teacher.codes[0]
+        votes[self._asked] = np.take_along_axis(self._codes, made.votes(block), axis=1)
+
+    def _ask_each(self, block: Any, votes: Predictions, n_jobs: int | None) -> None:
+        def job(j: int) -> Callable[[], Any]:
+            return lambda: _vote(self.teachers[j], block)
+
+        n = len(self.teachers)
+        answers = _run(job, n, n_jobs=n_jobs, doing="Asking teachers", threads=True)
+        for vote, answer in zip(votes, answers, strict=True):
             if answer is not None:
-                row[rows] = answer
-    return votes
+                vote[:] = answer
+
+
+def _numbers(block: Any) -> Any:
+    """Return the block as finite numbers, or None if it is something else."""
+    if hasattr(block, "tocsr"):
+        return None
+    try:
+        numbers = np.asarray(block, dtype=np.float64)
+    except (TypeError, ValueError):
+        return None
+    return numbers if numbers.ndim == 2 and np.isfinite(numbers).all() else None
 
 
 @dataclass
@@ -173,7 +294,8 @@ class _Fit:
                     warnings.simplefilter("ignore")
                     model = clone(self.estimator)
                     set_seeds(model, self.seed)
-                    model.fit(self.features, given[local])
+                    fit = linear.fit if linear.fits(model) else type(model).fit
+                    fit(model, self.features, given[local])
                 return Teacher(model, given, present)
             except Exception:  # noqa: S112 - whatever it was, it is private
                 continue

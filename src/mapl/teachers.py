@@ -90,12 +90,13 @@ def train(
         A directory, inside the trust boundary, that keeps finished teachers. Training
         that was interrupted goes on from there.
     """
+    seeds = _seeds_of(estimator)
 
     def job(j: int) -> Callable[[], Teacher | None]:
         rows = chunks[j]
         seed = int(np.random.SeedSequence((random_state, j)).generate_state(1)[0] >> 1)
         chunk = _safe_indexing(features, rows) if len(rows) else None
-        return _Fit(estimator, chunk, codes[rows], labels, seed, checkpoint)
+        return _Fit(estimator, chunk, codes[rows], labels, seeds, seed, checkpoint)
 
     teachers: dict[int, Teacher | None] = {}
     if linear.stacks(estimator, features):
@@ -254,6 +255,7 @@ class _Fit:
     features: Any
     codes: Ints
     labels: npt.NDArray[Any]
+    seeds: list[str]  # parameters that get one
     seed: int
     checkpoint: str | None
 
@@ -293,7 +295,7 @@ class _Fit:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     model = clone(self.estimator)
-                    set_seeds(model, self.seed)
+                    _set_named(model, self.seeds, self.seed)
                     fit = linear.fit if linear.fits(model) else type(model).fit
                     fit(model, self.features, given[local])
                 return Teacher(model, given, present)
@@ -304,13 +306,21 @@ class _Fit:
 
 def set_seeds(model: Any, seed: int) -> None:
     """Set every random_state among the parameters."""
-    rng = np.random.RandomState(seed % 2**32)
-    names = [
+    _set_named(model, _seeds_of(model), seed)
+
+
+def _seeds_of(model: Any) -> list[str]:
+    return [
         name
         for name in sorted(model.get_params(deep=True))
         if name == "random_state" or name.endswith("__random_state")
     ]
-    model.set_params(**{name: int(rng.randint(2**31 - 1)) for name in names})
+
+
+def _set_named(model: Any, names: list[str], seed: int) -> None:
+    rng = np.random.RandomState(seed % 2**32) if names else None
+    if rng is not None:
+        model.set_params(**{name: int(rng.randint(2**31 - 1)) for name in names})
 
 
 def _vote(teacher: Teacher | None, features: Any) -> Ints | None:
@@ -352,7 +362,7 @@ def _run(
     """Yield the results of n tasks in order; in other workers where that pays.
 
     The first task is run here and timed. Tasks are handed over in groups of about a
-    second; if all of them together take less than two, they are run here.
+    second; if all of them together do not take long, they are run here.
     """
     if n == 0:
         return
@@ -361,7 +371,9 @@ def _run(
         yield job(0)()
         each = time.perf_counter() - start
         progress.advance(1)
-        if joblib.effective_n_jobs(n_jobs) == 1 or each * n < QUIET_SECONDS:
+        # Processes take seconds to start, threads none.
+        worth = _SMALL_SECONDS if threads else QUIET_SECONDS
+        if joblib.effective_n_jobs(n_jobs) == 1 or each * n < worth:
             # Small tasks lose more by waiting for threads than they gain by them.
             with threadpool_limits(1 if each < _SMALL_SECONDS else None):
                 for j in range(1, n):

@@ -85,22 +85,27 @@ class Trees:
     def _ways(self) -> tuple[Array, ...]:
         """Of all nodes: feature, threshold, and where they lead to, right and left in
         turn; where that is below zero it is an answer. And the roots.
+
+        Nodes are ordered by their level, so that a walk down reads memory in order.
         """
         sizes = [len(one.left) for one in self.ensembles]
-        shifts = np.cumsum([0, *sizes[:-1]])
-        right, left, roots = [], [], []
-        for one, shift in zip(self.ensembles, shifts, strict=True):
-            leaf = one.left < 0
-            seen = np.where(leaf, ~one.answer, np.arange(len(leaf)) + shift)
-            right.append(seen[one.right])
-            left.append(seen[one.left])
+        depth = np.concatenate([one.depth for one in self.ensembles])
+        order = np.argsort(depth, kind="stable")
+        place = np.empty(len(order), dtype=np.int32)
+        place[order] = np.arange(len(order))
+        ways = np.empty((2, len(order)), dtype=np.int32)
+        roots, start = [], 0
+        for one, size in zip(self.ensembles, sizes, strict=True):
+            mine = slice(start, start + size)
+            seen = np.where(one.left < 0, ~one.answer, place[mine])
+            ways[:, mine] = seen[one.right], seen[one.left]
             roots.append(seen[one.roots])
-        ways = np.stack((np.concatenate(right), np.concatenate(left)), axis=1)
+            start += size
         return (
-            np.concatenate([one.feature for one in self.ensembles]),
-            np.concatenate([one.threshold for one in self.ensembles]),
-            ways.astype(np.int32).ravel(),
-            np.concatenate(roots).astype(np.int32),
+            np.concatenate([one.feature for one in self.ensembles])[order],
+            np.concatenate([one.threshold for one in self.ensembles])[order],
+            ways[:, order].T.ravel(),
+            np.concatenate(roots),
         )
 
     @cached_property
@@ -265,6 +270,14 @@ class Ensemble:
             levels.append((level, np.flatnonzero(inner), np.flatnonzero(~inner)))
             level = np.concatenate((self.left[parents], self.right[parents]))
         return levels
+
+    @property
+    def depth(self) -> Ints:
+        """How far below its root each node is."""
+        depth = np.zeros(len(self.left), dtype=np.int32)
+        for number, (level, _, _) in enumerate(self._levels):
+            depth[level] = number
+        return depth
 
     def answers(self, asked: _Questions) -> Array:
         """Return the answer of each tree on each point."""

@@ -1,0 +1,239 @@
+r"""How good are teachers? On public data for nothing, on private data for a price.
+
+A plan needs to know how often a teacher differs from the others. `pilot` measures that
+on labelled records that are not sensitive. `private_error` measures how often teachers
+are wrong on the private records themselves (Remark 1 of the paper): that is a release,
+charged and certified like any other.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils import _safe_indexing
+
+from mapl import certificate
+from mapl.dissent import least_sigma
+from mapl.errors import ParameterError, integer, positive, probability
+from mapl.events import GaussianEvent
+from mapl.labeler import Budget
+from mapl.noise import discrete_gaussian
+from mapl.partition import chunk_rows, n_rows
+from mapl.teachers import ask, train
+from mapl.votes import Votes
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Pilot:
+    """What teachers of a size do on public records.
+
+    Attributes
+    ----------
+    dissent : ndarray
+        Of each record, the part of the teachers that do not vote with the plurality.
+    best_error : float
+        How often the plurality is wrong.
+    """
+
+    dissent: Floats
+    best_error: float
+
+    @property
+    def teacher_error(self) -> float:
+        """How often a teacher differs from the plurality."""
+        return float(self.dissent.mean())
+
+
+def pilot(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    *,
+    records_each: int,
+    n_teachers: int = 100,
+    n_queries: int = 2000,
+    random_state: int = 0,
+) -> Pilot:
+    """Train teachers on public, labelled records, and look at their votes.
+
+    Parameters
+    ----------
+    estimator : classifier
+        The learner.
+    X, y : array-like
+        Records that are NOT sensitive, or synthetic ones: what this returns is not
+        protected in any way.
+    records_each : int
+        How many records a teacher will have: private records / teachers.
+    n_teachers : int
+        How many to train here; they share records where these are few.
+    n_queries : int
+        How many records are kept for asking.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_classification
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from mapl.pilot import pilot
+    >>> X, y = make_classification(4000, class_sep=2.0, random_state=0)
+    >>> found = pilot(LogisticRegression(), X, y, records_each=50, n_teachers=50)
+    >>> found.teacher_error < 0.1
+    True
+    """
+    n = n_rows(X)
+    each = integer(records_each=records_each, at_least=2)
+    if n < 2 * each:
+        raise ParameterError(
+            f"records_each must be at most half of the {n} public records, got {each}."
+        )
+    rng = np.random.default_rng(random_state)
+    order = rng.permutation(n)
+    asked, rest = np.split(order, [min(n_queries, n - each)])
+    shuffled = np.concatenate(
+        [rng.permutation(rest) for _ in range(-(-n_teachers * each // len(rest)))]
+    )
+    chunks = [shuffled[j * each : (j + 1) * each] for j in range(n_teachers)]
+    labels, codes = np.unique(np.asarray(y), return_inverse=True)
+    teachers = train(
+        estimator, X, codes, chunks, labels=labels, random_state=random_state
+    )
+    queries = _safe_indexing(X, asked)
+    votes = Votes(ask(teachers, queries, n_classes=len(labels)), len(labels))
+    best_error = float((votes.winner != codes[asked]).mean())
+    return Pilot(1 - votes.counts.max(axis=1) / n_teachers, best_error)
+
+
+@dataclass(frozen=True)
+class PrivateError:
+    """A private estimate of how often a teacher is wrong. Public."""
+
+    error: float
+    standard_error: float
+    certificate: dict[str, Any]
+
+
+def private_error(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    *,
+    epsilon: float,
+    delta: float,
+    n_teachers: int,
+    n_records: int,
+    classes: Any,
+    largest: float = 0.5,
+    groups: Any = None,
+    budget: Any = None,
+    random_state: int = 0,
+) -> PrivateError:
+    r"""Estimate how often a teacher is wrong (the paper's gamma + alpha, Remark 1).
+
+    Half of the records train k teachers, the other half is cut into k blocks, and
+    teacher j is tried on block j. Mistakes are counted up to a cap for each block, so
+    that one record, or all records of one person, wherever they lie, move the sum by at
+    most the cap; the sum in caps is published with Gaussian noise.
+
+    Parameters
+    ----------
+    estimator : classifier
+        The learner.
+    X, y : array-like
+        The private records and their labels.
+    epsilon, delta : float
+        What it may cost.
+    n_teachers : int
+        k. The noise is about ``largest`` * sigma / k of error: take many.
+    n_records : int
+        How many records there are, as far as is public.
+    classes : array-like
+        All labels that there are; public.
+    largest : float
+        Larger errors are not told apart; the smaller, the less noise.
+    groups : array-like or None
+        Whose record each is: the guarantee then is for a whole person.
+    budget : Budget or Job or None
+        Who is charged: `mapl.labeler.Budget`, or a job of a ledger.
+
+    Notes
+    -----
+    Guarantee: for one unit added or removed, what accounting certifies for its event.
+    Proof: docs/proofs/private_error.md
+    """
+    k = integer(n_teachers=n_teachers, at_least=1)
+    n_records = integer(n_records=n_records, at_least=2 * k)
+    labels = np.asarray(classes)
+    sigma = least_sigma(epsilon=positive(epsilon=epsilon), delta=delta, steps=1)
+    event = GaussianEvent(sigma=sigma, steps=1)
+    paid = Budget(epsilon=epsilon, delta=delta) if budget is None else budget
+    seed = int(paid.begin({"seed": random_state})["seed"])
+    block = n_records / (2 * k)
+    cap = max(1, math.ceil(probability(largest=largest) * block))
+    paid.charge(event)
+    known = paid.asked(1)
+    if known is None or known.reply is None:
+        chunks = chunk_rows(X, y, groups, n_chunks=2 * k, salt=seed)
+        mistakes = _mistakes(estimator, X, np.asarray(y), chunks, labels, seed)
+        units = in_caps(mistakes, cap)
+        paid.before_draw(1, {}, b"")
+        drawn = units + int(discrete_gaussian(sigma, 1)[0])
+        _, reply = paid.before_answer(1, {}, b"%d" % drawn)
+    else:
+        reply = known.reply
+    scale = cap / (k * block)
+    unit = "a record" if groups is None else "all records of one group"
+    return PrivateError(
+        error=min(1.0, max(0.0, int(reply) * scale)),
+        standard_error=float(sigma) * scale,
+        certificate=certificate.make(
+            [event],
+            delta=delta,
+            unit=unit,
+            neighbours=f"if one unit ({unit}) is added to the private data or removed",
+            mechanism="private error",
+            public={
+                "n_teachers": k,
+                "n_records": n_records,
+                "classes": labels.tolist(),
+                "largest": largest,
+            },
+            ledger=paid.receipt(),
+        ),
+    )
+
+
+def in_caps(mistakes: Ints, cap: int) -> int:
+    """Return the sum of what is at most the cap in each block, in caps, rounded."""
+    return int((np.minimum(mistakes, cap).sum() + cap // 2) // cap)
+
+
+def _mistakes(
+    estimator: Any,
+    X: Any,
+    y: npt.NDArray[Any],
+    chunks: list[Ints],
+    labels: npt.NDArray[Any],
+    seed: int,
+) -> Ints:
+    """Return how many records of block j teacher j gets wrong; one without a vote gets
+    all of them wrong.
+    """
+    k = len(chunks) // 2
+    order = np.argsort(labels)
+    codes = order[np.searchsorted(labels, y, sorter=order).clip(0, len(labels) - 1)]
+    known = labels[codes] == y
+    training = [rows[known[rows]] for rows in chunks[:k]]
+    teachers = train(estimator, X, codes, training, labels=labels, random_state=seed)
+    wrong = np.zeros(k, dtype=np.int64)
+    for j, rows in enumerate(chunks[k:]):
+        if len(rows):
+            said = ask([teachers[j]], _safe_indexing(X, rows), n_classes=len(labels))
+            wrong[j] = int(((said[0] != codes[rows]) | ~known[rows]).sum())
+    return wrong

@@ -1,0 +1,162 @@
+"""Teachers tried on public records, and a private estimate of their error."""
+
+import itertools
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_classification
+from sklearn.linear_model import LogisticRegression
+from sklearn.tree import DecisionTreeClassifier
+
+from mapl import Ledger, accounting, pilot
+from mapl.errors import BudgetExceededError, ParameterError
+from mapl.events import GaussianEvent
+from mapl.labeler import Budget
+from mapl.pilot import in_caps, private_error
+
+
+def data(n: int = 8000) -> tuple[Any, Any]:
+    return make_classification(n, 6, n_informative=4, class_sep=1.0, random_state=0)
+
+
+def test_a_pilot_sees_what_teachers_of_that_size_do() -> None:
+    X, y = data()
+    learner = LogisticRegression()
+    small = pilot.pilot(learner, X, y, records_each=10, n_teachers=60)
+    large = pilot.pilot(learner, X, y, records_each=200, n_teachers=60)
+    assert 0 < large.teacher_error < small.teacher_error < 0.5
+    assert small.dissent.shape == (2000,)
+    rate = (LogisticRegression().fit(X, y).predict(X) != y).mean()
+    assert abs(large.best_error - rate) < 0.03
+
+
+def test_a_pilot_needs_enough_records() -> None:
+    X, y = data(100)
+    with pytest.raises(ParameterError, match="at most half of the 100 public records"):
+        pilot.pilot(LogisticRegression(), X, y, records_each=51)
+
+
+# The private estimate -----------------------------------------------------------------
+
+
+def largest_move(units: Any, *, k: int = 3, cap: int = 3, most: int = 7) -> int:
+    """How far all counts of mistakes, with one of them changed, move the units."""
+    move = 0
+    for counts in itertools.product(range(most + 1), repeat=k):
+        base = units(np.array(counts), cap)
+        for j, other in itertools.product(range(k), range(most + 1)):
+            changed = np.array(counts)
+            changed[j] = other
+            move = max(move, abs(units(changed, cap) - base))
+    return move
+
+
+def test_one_block_moves_the_units_by_one() -> None:
+    for cap in (1, 2, 3, 4, 7):
+        assert largest_move(in_caps, cap=cap) == 1
+
+
+def test_the_check_catches_a_missing_cap() -> None:
+    assert largest_move(lambda counts, cap: int(counts.sum() // cap)) > 1
+
+
+def test_the_check_catches_records_that_every_teacher_is_tried_on() -> None:
+    """Planted bug: a new record in one block is counted by all teachers."""
+
+    def shared(counts: Any, cap: int) -> int:
+        return in_caps(np.repeat(counts[:1], 3) + counts[1:].sum(), cap)
+
+    assert largest_move(shared) > 1
+
+
+def gap(sigma: float, shift: int, epsilon: float) -> float:
+    """The divergence of discrete Gaussian noise and itself, shifted; by summing."""
+    at = np.arange(-400, 401)
+    weights = np.exp(-(at**2) / (2 * sigma**2))
+    first = weights / weights.sum()
+    second = np.exp(-((at - shift) ** 2) / (2 * sigma**2)) / weights.sum()
+    return float(np.maximum(first - np.exp(epsilon) * second, 0).sum())
+
+
+def test_the_event_covers_one_unit_and_no_more() -> None:
+    event = GaussianEvent(sigma=Fraction(7), steps=1)
+    for epsilon in (0.05, 0.2, 0.5):
+        claimed = accounting.delta([event], epsilon=epsilon)
+        assert gap(7, 1, epsilon) <= claimed <= 1.05 * gap(7, 1, epsilon) + 1e-12
+        assert gap(7, 2, epsilon) > claimed  # a unit that moves by two
+        assert gap(3.5, 1, epsilon) > claimed  # half the noise
+
+
+def estimate(**named: Any) -> pilot.PrivateError:
+    X, y = data()
+    usual: dict[str, Any] = {
+        "epsilon": 20.0,
+        "delta": 1e-6,
+        "n_teachers": 100,
+        "n_records": len(X),
+        "classes": [0, 1],
+    }
+    learner = named.pop("estimator", LogisticRegression())
+    return private_error(learner, X, y, **usual | named)
+
+
+def test_it_is_near_the_truth_where_epsilon_allows() -> None:
+    X, y = data()
+    found = estimate()
+    errors = []
+    for j in range(20):
+        rows = np.arange(j, len(X), 200)
+        model = LogisticRegression().fit(X[rows], y[rows])
+        errors.append((model.predict(X) != y).mean())
+    assert found.standard_error < 0.01
+    assert abs(found.error - np.mean(errors)) < 0.03 + 6 * found.standard_error
+    assert found.certificate["epsilon"] <= 20
+    assert found.certificate["public"]["n_teachers"] == 100
+
+
+def test_it_is_charged_first_and_refused_when_too_much() -> None:
+    budget = Budget(epsilon=0.5, delta=1e-6)
+    first = estimate(epsilon=0.4, budget=budget)
+    assert budget.epsilon_spent <= 0.4
+    assert first.standard_error > estimate(epsilon=4).standard_error
+    with pytest.raises(BudgetExceededError):
+        estimate(epsilon=0.4, budget=budget)
+
+
+def test_the_same_job_gets_the_same_answer_for_nothing(url: str) -> None:
+    ledger = Ledger(url, create=True)
+    ledger.create("people", epsilon=1, delta=1e-5)
+    found = []
+    for _ in range(2):
+        job = ledger.job("people", b"error", delta=1e-6)
+        found.append(estimate(epsilon=0.5, budget=job))
+    assert found[0].error == found[1].error
+    assert ledger.standing("people").releases == 1
+    assert found[0].certificate["ledger"]["rows"]
+
+
+def test_people_with_many_records_and_labels_nobody_declared() -> None:
+    X, y = data()
+    people = np.arange(len(X)) // 40
+    found = private_error(
+        DecisionTreeClassifier(max_depth=3),
+        X,
+        np.where(y == 1, "yes", "no"),
+        epsilon=8,
+        delta=1e-6,
+        n_teachers=50,
+        n_records=len(X),
+        classes=["yes", "other"],
+        groups=people,
+    )
+    assert found.error > 0.3  # half of the labels are none of the classes
+    assert found.certificate["unit"] == "all records of one group"
+
+
+def test_more_teachers_than_records() -> None:
+    with pytest.raises(ParameterError, match="n_records"):
+        estimate(n_teachers=5000)
+    few = estimate(n_teachers=4000, estimator=DecisionTreeClassifier())
+    assert 0 <= few.error <= 1  # empty blocks and all

@@ -2,15 +2,18 @@
 
 import json
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from mapl import planner
+from mapl import SparseVector, Votes, planner
 from mapl.cli import main
 from mapl.errors import ParameterError
+from mapl.pilot import Pilot
 
 
 def close(value: Any, expected: float) -> bool:
@@ -124,12 +127,57 @@ def test_plans_go_by_the_numbers() -> None:
 
 def test_what_does_not_fit_is_told_by_how_much() -> None:
     made = plan(n_records=500, epsilon=0.05)
-    assert made.reason.startswith("Nothing fits: raise epsilon")
     assert not any(option.feasible for option in made.options)
     sparse = made.options[2]
     assert f"needs {sparse.n_teachers:,} teachers of at least 25 records" in sparse.why
+    found = re.search(r"epsilon of ([\d.]+); .* about ([\d,]+) records", made.reason)
+    assert found is not None
+    # What it asks for does fit, and a little less does not.
+    epsilon, records = float(found[1]), int(found[2].replace(",", ""))
+    named: dict[str, Any] = {"n_records": 500, "n_teachers": 10}
+    assert plan(epsilon=1.05 * epsilon, **named).options[0].feasible
+    assert not plan(epsilon=0.95 * epsilon, **named).options[0].feasible
+    grown = plan(n_records=records, n_teachers=records // 50, epsilon=0.05)
+    assert grown.options[0].feasible
     with pytest.raises(ParameterError, match="n_records must be an integer"):
         plan(n_records=0)
+
+
+def test_queries_are_asked_until_so_many_are_withheld() -> None:
+    for T, withheld, m in ((1, 0.1, 50), (3, 0.02, 400), (5, 0.5, 4), (2, 0.9, 30)):
+        exact = sum(
+            sum(
+                math.comb(i, j) * withheld**j * (1 - withheld) ** (i - j)
+                for j in range(T)
+            )
+            for i in range(m)
+        )
+        assert close(planner._asked_until(T, withheld, m), exact)
+    assert close(planner._asked_until(1, 0.0, 10), 10)
+
+
+def test_how_often_votes_are_withheld_is_what_the_mechanism_does() -> None:
+    rng = np.random.default_rng(0)
+    k, n = 200, 20_000
+    dissent = rng.uniform(0, 0.5, n)
+    votes = (rng.random((k, n)) < dissent).astype(np.int8)
+    counts = votes.sum(axis=0) / k
+    lead = np.abs(1 - 2 * counts)
+    model = planner._Votes(np.minimum(counts, 1 - counts), lead, 0.0, 2)
+    mechanism = SparseVector(noise_scale=10, threshold=40, cutoff=n)
+    answer = mechanism.answer(Votes(votes, 2))
+    foretold = model.withheld(k, mechanism)
+    assert abs(float((~answer.answered).mean()) - foretold) < 0.02
+
+
+def test_a_pilot_takes_the_place_of_the_law() -> None:
+    tried = Pilot(np.full(100, 0.02), np.full(100, 0.96), best_error=0.01)
+    made = plan(pilot=tried, n_teachers=300)
+    usual = plan(n_teachers=300)
+    assert [option.n_teachers for option in made.options] == [300, 300, 300]
+    more, less = (found.options[0].expected_answers for found in (made, usual))
+    assert more > 3 * less
+    assert made.options[2].expected_answers > 1000  # nobody is divided
 
 
 def test_mapl_plan() -> None:
@@ -147,3 +195,11 @@ def test_mapl_plan() -> None:
     assert "noisy-max" in CliRunner().invoke(main, ["plan", *sizes]).stdout
     bad = CliRunner().invoke(main, ["plan", *sizes, "--epsilon", "0"])
     assert bad.exit_code == 2
+
+
+def test_mapl_plan_draws(tmp_path: Path) -> None:
+    sizes = ["--records", "3000", "--queries", "900", "--epsilon", "1"]
+    target = tmp_path / "plan.png"
+    found = CliRunner().invoke(main, ["plan", *sizes, "--plot", str(target)])
+    assert found.exit_code == 0
+    assert target.read_bytes().startswith(b"\x89PNG")

@@ -318,6 +318,11 @@ def verify(path: Path, model: Path | None, ledger: str | None, as_json: bool) ->
     type=float,
     help="For the paper's theorems: beta.",
 )
+@click.option(
+    "--plot",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Draw answers against epsilon into this file.",
+)
 @json_option
 @errors_in_one_line
 def plan_command(
@@ -330,20 +335,28 @@ def plan_command(
     best_error: float,
     vc_dim: float | None,
     failure_prob: float,
+    plot: Path | None,
     as_json: bool,
 ) -> None:
     """Plan from public numbers: which mechanism, how many teachers, what to expect."""
     from mapl import planner
 
-    made = planner.plan(
-        n_records=records,
-        n_queries=queries,
-        n_classes=classes,
-        epsilon=epsilon,
-        delta=delta,
-        teacher_error=teacher_error,
-        best_error=best_error,
-    )
+    def planned(epsilon: float) -> planner.Plan:
+        return planner.plan(
+            n_records=records,
+            n_queries=queries,
+            n_classes=classes,
+            epsilon=epsilon,
+            delta=delta,
+            teacher_error=teacher_error,
+            best_error=best_error,
+        )
+
+    figure = None if plot is None else _figure(7, 4)
+    made = planned(epsilon)
+    if figure is not None:
+        _draw_plan(figure, planned, epsilon, queries)
+        figure.savefig(plot, dpi=120)
     meaning = {
         f"{prior:.0%}": planner.what_epsilon_means(epsilon, prior=prior)
         for prior in (0.5, 0.1, 0.01)
@@ -733,15 +746,19 @@ def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 
-def _draw(standings: list[dict[str, Any]], path: Path) -> None:
-    """Draw what is spent and what is left, a bar for each data set."""
+def _figure(width: float, height: float) -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise ParameterError(
             "--plot needs matplotlib: pip install 'mapl[plot]'."
         ) from None
-    figure = Figure(figsize=(7, 1.2 + 0.5 * len(standings)), layout="constrained")
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _draw(standings: list[dict[str, Any]], path: Path) -> None:
+    """Draw what is spent and what is left, a bar for each data set."""
+    figure = _figure(7, 1.2 + 0.5 * len(standings))
     axes = figure.add_subplot()
     names = [s["name"] for s in standings]
     shares = [100 * s["epsilon_spent"] / s["epsilon_limit"] for s in standings]
@@ -755,6 +772,30 @@ def _draw(standings: list[dict[str, Any]], path: Path) -> None:
     axes.legend(loc="upper right", ncols=2, frameon=False, bbox_to_anchor=(1, 1.25))
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=120)
+
+
+def _draw_plan(figure: Any, planned: Any, epsilon: float, n_queries: int) -> None:
+    """Draw how many answers each mechanism gives around an epsilon."""
+    from mapl.progress import Progress
+
+    axes = figure.add_subplot()
+    around = [epsilon * 2.0**power for power in (-3, -2, -1, -0.5, 0, 0.5, 1, 2, 3)]
+    plans = []
+    with Progress("Planning", len(around)) as progress:
+        for other in around:
+            plans.append(planned(other))
+            progress.advance(1)
+    for i, first in enumerate(plans[0].options):
+        answers = [made.options[i].expected_answers for made in plans]
+        axes.plot(around, answers, "o-", label=first.name)
+    axes.axvline(epsilon, color="#888888", linestyle=":")
+    axes.axhline(n_queries, color="#888888", linestyle=":")
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("symlog", linthresh=10)
+    axes.set_xticks(around[::2], [f"{other:.3g}" for other in around[::2]])
+    axes.set(xlabel="epsilon", ylabel="queries answered", ylim=(0, 2 * n_queries))
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _show(result: dict[str, Any], as_json: bool) -> None:

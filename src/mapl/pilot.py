@@ -38,11 +38,14 @@ class Pilot:
     ----------
     dissent : ndarray
         Of each record, the part of the teachers that do not vote with the plurality.
+    lead : ndarray
+        Of each record, by what part of the teachers the first class leads the second.
     best_error : float
         How often the plurality is wrong.
     """
 
     dissent: Floats
+    lead: Floats
     best_error: float
 
     @property
@@ -107,7 +110,8 @@ def pilot(
     queries = _safe_indexing(X, asked)
     votes = Votes(ask(teachers, queries, n_classes=len(labels)), len(labels))
     best_error = float((votes.winner != codes[asked]).mean())
-    return Pilot(1 - votes.counts.max(axis=1) / n_teachers, best_error)
+    second, first = np.sort(votes.counts, axis=1)[:, -2:].T / n_teachers
+    return Pilot(1 - first, first - second, best_error)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -271,6 +271,22 @@ def dissents_for(n_points: int) -> int:
     return max(1, n_points // 2)
 
 
+class Pilot(Protocol):
+    """What a plan wants to know of a pilot: see `mapl.pilot.Pilot`."""
+
+    @property
+    def dissent(self) -> Floats:
+        """Of each query, the part of teachers that are not with the plurality."""
+
+    @property
+    def lead(self) -> Floats:
+        """Of each query, by what part of the teachers the first class leads."""
+
+    @property
+    def best_error(self) -> float:
+        """How often the plurality is wrong."""
+
+
 @dataclass(frozen=True)
 class Option:
     """One mechanism's part of a plan: what it needs and what it would give."""
@@ -310,13 +326,15 @@ def plan(
     delta: float,
     teacher_error: float = 0.15,
     best_error: float = 0.0,
+    n_teachers: int | None = None,
+    pilot: Pilot | None = None,
 ) -> Plan:
     r"""Plan from public numbers: which mechanism, how many teachers, what to expect.
 
-    The model of votes: the part of the teachers that do not vote with the plurality of
-    a query has the law Beta(3e, 3 - 3e) with mean e = ``teacher_error``: most queries
-    are easy, some divide the teachers. All who disagree vote for one other class,
-    which is the worst case for a threshold.
+    The model of votes, unless a pilot has looked at real ones: the part of the teachers
+    that do not vote with the plurality of a query has the law Beta(3e, 3 - 3e) with
+    mean e = ``teacher_error``: most queries are easy, some divide the teachers. All who
+    disagree vote for one other class, which is the worst case for a threshold.
 
     Parameters
     ----------
@@ -328,6 +346,10 @@ def plan(
         How often a teacher differs from the plurality: from a pilot on public data.
     best_error : float
         How often the plurality itself is wrong.
+    n_teachers : int or None
+        How many to plan for; by default what suits each mechanism.
+    pilot : Pilot or None
+        What `mapl.pilot.pilot` saw on public records; it replaces the two errors.
 
     Examples
     --------
@@ -341,58 +363,94 @@ def plan(
     n_records = integer(n_records=n_records, at_least=1)
     m = integer(n_queries=n_queries, at_least=1)
     n_classes = integer(n_classes=n_classes, at_least=2)
-    error = probability(teacher_error=teacher_error)
     epsilon, delta = positive(epsilon=epsilon), probability(delta=delta)
-    rows = _Votes(error, float(best_error), n_classes)
-    k = teachers_for(epsilon, n_classes, n_records)
+    if pilot is None:
+        error = probability(teacher_error=teacher_error)
+        votes = _Votes.by_law(error, float(best_error), n_classes)
+    else:
+        votes = _Votes(pilot.dissent, pilot.lead, pilot.best_error, n_classes)
+    k = n_teachers or teachers_for(epsilon, n_classes, n_records)
     price = accounting.gaussian_limit(epsilon=epsilon, delta=delta)
+    sparse_k = n_teachers or max(1, n_records // _FEWEST_RECORDS)
     options = [
-        _dissent_option(rows, k, m, price),
-        _noisy_max_option(rows, k, m, price),
-        _sparse_option(rows, n_records, m, epsilon, delta),
+        _dissent_option(votes, k, m, price),
+        _noisy_max_option(votes, k, m, price),
+        _sparse_option(votes, sparse_k, n_records, m, epsilon, delta),
     ]
     fits = [option for option in options if option.feasible]
-    best = max(fits, key=lambda option: option.expected_answers, default=options[0])
-    return Plan(options, best.name, _reason(best, options, m))
+    if fits:
+        best = max(fits, key=lambda option: option.expected_answers)
+        return Plan(options, best.name, _reason(best, options, m))
+    return Plan(options, "dissent", _what_would_do(epsilon, delta, n_classes, k, price))
+
+
+_FEWEST_RECORDS = 25  # of a teacher, to be worth asking
+_FEWEST_DISSENTS = 10
 
 
 class _Votes:
-    """The stated model of votes, as quantiles of the part that disagrees."""
+    """What teachers do on queries: the part that disagrees, and the lead of the first
+    class over the second, one of each for a sample of queries.
+    """
 
-    def __init__(self, error: float, best_error: float, n_classes: int) -> None:
+    def __init__(
+        self, dissent: Floats, lead: Floats, best_error: float, n_classes: int
+    ) -> None:
+        self.dissent, self.lead = dissent, lead
+        self.error = max(1e-3, float(dissent.mean()))
+        self.best_error, self.n_classes = best_error, n_classes
+
+    @classmethod
+    def by_law(cls, error: float, best_error: float, n_classes: int) -> _Votes:
+        """By the stated law, as quantiles."""
         from scipy.special import betaincinv
 
         levels = (np.arange(2000) + 0.5) / 2000
-        self.dissent = _array(betaincinv(3 * error, 3 - 3 * error, levels))
-        self.error, self.best_error, self.n_classes = error, best_error, n_classes
+        dissent = _array(betaincinv(3 * error, 3 - 3 * error, levels))
+        return cls(dissent, np.maximum(1 - 2 * dissent, 0), best_error, n_classes)
 
     def label_error(self, noise: float) -> float:
         """How often noise of that part of the teachers, or the plurality, is wrong."""
         from scipy.special import ndtr
 
-        spread = noise * (1 if self.n_classes == 2 else math.sqrt(2))
-        gap = np.maximum(1 - 2 * self.dissent, 0) / (2 if self.n_classes == 2 else 1)
-        flipped = float(ndtr(-gap / spread).mean())
-        return min(1.0, flipped + self.best_error)
+        # With two classes one count is noisy, else the difference of two.
+        spread = noise * (2 if self.n_classes == 2 else math.sqrt(2))
+        return min(1.0, float(ndtr(-self.lead / spread).mean()) + self.best_error)
+
+    def withheld(self, k: int, mechanism: SparseVector) -> float:
+        """How often k teachers are not stable enough: distance plus Laplace noise."""
+        distance = np.maximum(np.ceil(k * self.lead / 2) - 1, 0)
+        above = (distance - mechanism.threshold) / float(mechanism.noise_scale)
+        tail = np.exp(-np.abs(above)) / 2
+        return float(np.where(above > 0, tail, 1 - tail).mean())
+
+    def guessed(self) -> float:
+        """How often a teacher differs from a student's guess, who errs where the
+        teachers are divided.
+        """
+        wrong = np.exp(-self.lead / _DIVIDED) / 2
+        return float((self.dissent + wrong * self.lead).mean())
+
+
+_DIVIDED = 0.1  # lead at which a student is still often wrong
 
 
 def _dissent_option(votes: _Votes, k: int, m: int, price: float) -> Option:
     """Noise of a quarter of the teachers; a student guesses what the plurality says."""
     sigma = k / 4
     dissents = int(sigma**2 * price / 2)
-    started = min(50, dissents)  # paid while there is no student
-    answers = min(m, int(max(0, dissents - started) / votes.error + started))
+    started = min(20, dissents)  # asked for while there is no student
+    answers = started + 0.95 * max(0, dissents - started / 2) / votes.guessed()
+    fits = dissents >= _FEWEST_DISSENTS
     return Option(
         name="dissent",
         n_teachers=k,
-        feasible=dissents >= 10,
-        expected_answers=answers,
+        feasible=fits,
+        expected_answers=min(m, int(answers)),
         expected_error=round(votes.label_error(0.25), 4),
         settings={"sigma": sigma, "dissents": dissents},
         why=f"each teacher may disagree {dissents:,} times at noise {sigma:.0f}"
-        if dissents >= 10
-        else f"each teacher may disagree {dissents} times only: raise epsilon, or have "
-        "more teachers",
+        + ("" if fits else ": too few to learn from"),
     )
 
 
@@ -411,23 +469,22 @@ def _noisy_max_option(votes: _Votes, k: int, m: int, price: float) -> Option:
 
 
 def _sparse_option(
-    votes: _Votes, n_records: int, m: int, epsilon: float, delta: float
+    votes: _Votes, k: int, n_records: int, m: int, epsilon: float, delta: float
 ) -> Option:
-    """The cutoff that answers most with teachers of 25 records each, if any does."""
-    most = max(1, n_records // 25)
-    best: tuple[int, int, int] | None = None
-    needed = 0
+    """The cutoff that answers most with k teachers, if any does."""
+    best: tuple[float, int, int] | None = None
     for T in (1, 3, 10, 30, 100, 300):
-        if m < T:
+        mechanism = SparseVector.for_budget(epsilon=epsilon, delta=delta, cutoff=T)
+        if T == 1:
+            lead = max(0.05, 1 - 2 * votes.error)
+            needed = math.ceil(2 * mechanism.threshold / lead)
+        if m < T or mechanism.threshold > k / 2 + 10 * float(mechanism.noise_scale):
             break
-        bar = SparseVector.for_budget(epsilon=epsilon, delta=delta, cutoff=T).threshold
-        withheld = float((most * (0.5 - votes.dissent) <= bar).mean())
-        asked = min(m, int(T / max(withheld, 1e-9)))
-        answers = int(asked * (1 - withheld))
-        needed = needed or math.ceil(2 * bar / max(0.05, 1 - 2 * votes.error))
-        if withheld < 1 and (best is None or answers > best[0]):
-            best = answers, T, bar
-    if best is None or best[0] == 0:
+        withheld = votes.withheld(k, mechanism)
+        answers = _asked_until(T, withheld, m) * (1 - withheld)
+        if best is None or answers > best[0]:
+            best = answers, T, mechanism.threshold
+    if best is None or best[0] < 1:
         return Option(
             name="sparse-vector",
             n_teachers=needed,
@@ -435,27 +492,49 @@ def _sparse_option(
             expected_answers=0,
             expected_error=None,
             settings={},
-            why=f"needs {needed:,} teachers of at least 25 records; "
-            f"you have {n_records:,} records: {n_records // needed} each",
+            why=f"needs {needed:,} teachers of at least {_FEWEST_RECORDS} records; you "
+            f"have {n_records:,} records: {n_records // needed} each",
         )
     answers, T, bar = best
     return Option(
         name="sparse-vector",
-        n_teachers=most,
+        n_teachers=k,
         feasible=True,
-        expected_answers=answers,
+        expected_answers=round(answers),
         expected_error=round(votes.best_error, 4),
         settings={"cutoff": T, "threshold": bar},
-        why=f"{T} abstentions; {bar:,} of {most:,} votes must be able to flip",
+        why=f"{T} abstentions; {bar:,} of {k:,} votes must be able to flip",
+    )
+
+
+def _asked_until(T: int, withheld: float, m: int) -> float:
+    """Return how many of m queries are asked, on average, until T are withheld.
+
+    Query i + 1 is asked if fewer than T of the first i were withheld.
+    """
+    from scipy.special import betainc
+
+    i = np.linspace(0, m - 1, min(m, 2000))
+    w = min(max(withheld, 1e-12), 1 - 1e-12)
+    going = np.where(i < T, 1.0, betainc(np.maximum(i - T + 1, 1e-9), T, 1 - w))
+    return float(going.mean() * m)
+
+
+def _what_would_do(
+    epsilon: float, delta: float, n_classes: int, k: int, price: float
+) -> str:
+    """Say what would have to change for dissent to fit, and by how much."""
+    wanted = 2 * _FEWEST_DISSENTS / (k / 4) ** 2
+    least = accounting.gaussian_epsilon(wanted, delta=delta)
+    teachers = math.ceil(4 * math.sqrt(2 * _FEWEST_DISSENTS / price))
+    return (
+        f"Nothing fits. With {k} teachers dissent needs an epsilon of {least:.2g}; at "
+        f"epsilon {epsilon:g} it needs {teachers:,} teachers, hence about "
+        f"{50 * teachers:,} records."
     )
 
 
 def _reason(best: Option, options: list[Option], m: int) -> str:
-    if not any(option.feasible for option in options):
-        return (
-            "Nothing fits: raise epsilon, have more records, or ask for less. "
-            f"{best.name} is nearest: {best.why}."
-        )
     others = ", ".join(
         f"{option.name} {option.expected_answers:,}"
         for option in options

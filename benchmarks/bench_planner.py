@@ -89,7 +89,16 @@ def given(option: Option, votes: Any, features: Any, n_classes: int) -> int:
         sparse = SparseVector.for_budget(
             epsilon=settings["epsilon"], delta=DELTA, cutoff=int(settings["cutoff"])
         )
-        return int(sparse.answer(Votes(votes, n_classes)).answered.sum())
+        rng, found = np.random.default_rng(0), []
+        for _ in range(20):  # it halts by chance: the mean over orders of the queries
+            order = rng.permutation(n)
+            found.append(
+                sparse.answer(Votes(votes[:, order], n_classes)).answered.sum()
+            )
+            sparse = SparseVector.for_budget(
+                epsilon=settings["epsilon"], delta=DELTA, cutoff=sparse.cutoff
+            )
+        return round(float(np.mean(found)))
     charged = ChargedDissent(
         sigma=max(1, round(settings["sigma"])),
         dissents=int(settings["dissents"]),

@@ -399,7 +399,7 @@ def _softmax_newton(
         return float(loss + (weights * point * point).sum() / 2), shares / total
 
     loss, shares = measured(at)
-    before = 0.0  # the decrement with the same Hessian; none at first
+    before = np.inf  # the decrement with the same Hessian; 0 wants another
     for _ in range(_MAX_ITER):
         gradient = ((basis.T @ shares - target) @ rows.T + weights * at).ravel()
         if not before:
@@ -416,7 +416,7 @@ def _softmax_newton(
             lost, new_shares = measured(at - length * way)
         if lost < loss:
             at, loss, shares = at - length * way, lost, new_shares
-            slow = before and decrement > _KEEP_FACTOR * before
+            slow = before > 0 and decrement > _KEEP_FACTOR * before
             before = 0.0 if length < 1 or slow else decrement
         elif curvature.kind is np.float32:  # no way down: look closer
             curvature = _Curvature(rows, weights, k, np.float64)
@@ -431,7 +431,10 @@ def _softmax_newton(
 
 
 class _Curvature:
-    """The Hessian of the penalised log loss, in features of unit size."""
+    """The Hessian of the penalised log loss, in features of unit size.
+
+    At first it is that of even shares: the same small matrix for each contrast.
+    """
 
     def __init__(self, rows: Floats, weights: Floats, k: int, kind: Any) -> None:
         self.kind = kind
@@ -447,6 +450,10 @@ class _Curvature:
         single = kind is np.float32
         self._potrf = lapack.spotrf if single else lapack.dpotrf
         self._potrs = lapack.spotrs if single else lapack.dpotrs
+        even = small @ small.T / kind(k)
+        even.flat[:: len(even) + 1] += (weights / size**2).astype(kind)
+        self._factor, self._failed = self._potrf(even, lower=1)
+        self._shape = k - 1, len(rows)
 
     def factor(self, shares: Floats) -> None:
         """Take the Hessian where the classes have these shares."""
@@ -455,14 +462,18 @@ class _Curvature:
         curved = self._products @ shares - inner[self._a] * inner[self._b]
         full = (curved @ self._pairs).ravel().take(self._where)
         full.flat[:: len(full) + 1] += self._ridge
-        self._factor, self._failed = self._potrf(full.T, lower=0, overwrite_a=1)
+        self._factor, self._failed = self._potrf(full.T, lower=1, overwrite_a=1)
 
     def solve(self, gradient: Floats) -> Floats:
         """Return the Newton step; NaN where the Hessian has no factor."""
         if self._failed:
             return np.full_like(gradient, np.nan)
         scaled = (gradient / self._size).astype(self.kind)
-        step, _ = self._potrs(self._factor, scaled, lower=0)
+        if len(self._factor) < len(scaled):
+            step, _ = self._potrs(self._factor, scaled.reshape(self._shape).T, lower=1)
+            step = step.T.ravel()
+        else:
+            step, _ = self._potrs(self._factor, scaled, lower=1)
         return np.asarray(step / self._size, dtype=np.float64)
 
 

@@ -318,9 +318,10 @@ def _seeds_of(model: Any) -> list[str]:
 
 
 def _set_named(model: Any, names: list[str], seed: int) -> None:
-    rng = np.random.RandomState(seed % 2**32) if names else None
-    if rng is not None:
-        model.set_params(**{name: int(rng.randint(2**31 - 1)) for name in names})
+    rng = np.random.RandomState(seed % 2**32)
+    values = {name: int(rng.randint(2**31 - 1)) for name in names}
+    if values:
+        model.set_params(**values)
 
 
 def _vote(teacher: Teacher | None, features: Any) -> Ints | None:

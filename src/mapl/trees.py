@@ -31,7 +31,7 @@ _SINGLE = (DecisionTreeClassifier, ExtraTreeClassifier)
 _FORESTS = (RandomForestClassifier, ExtraTreesClassifier)
 _BLOCK = 4096  # points whose bits are looked at in one go
 _FEW = 8  # points that are walked down
-_BITS_PAY = 4000  # nodes times bits of a tree, up to which its formula is quicker
+_BITS_PAY = 1000  # nodes times bits of a tree, up to which its formula is quicker
 
 
 def reads(model: Any) -> bool:

@@ -16,7 +16,7 @@ from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
 
 from mapl import trees
 from mapl.teachers import Panel, Teacher, ask, train
-from mapl.trees import Trees
+from mapl.trees import Ensemble, Trees
 from mapl.votes import NO_VOTE
 
 
@@ -59,7 +59,7 @@ def fitted(learner: Any, n_classes: int) -> tuple[list[Any], Any]:
 
 def at_thresholds(models: list[Any]) -> Any:
     """Points that lie on thresholds as exactly as their type allows."""
-    made = Trees(models)
+    made = Trees([Ensemble(model) for model in models])
     points = []
     for one in made.ensembles:
         inner = one.left >= 0
@@ -74,7 +74,7 @@ def at_thresholds(models: list[Any]) -> Any:
 def test_every_vote_is_that_of_predict(learner: Any, n_classes: int) -> None:
     models, points = fitted(learner, n_classes)
     assert all(map(trees.reads, models))
-    made = Trees(models)
+    made = Trees([Ensemble(model) for model in models])
     expected = [np.searchsorted(m.classes_, m.predict(points)) for m in models]
     assert (made.votes(points) == np.array(expected)).all()
     few = np.concatenate([made.votes(points[i : i + 3]) for i in range(0, 60, 3)], 1)
@@ -94,14 +94,16 @@ def test_the_check_catches_points_that_go_the_wrong_way_at_a_threshold(
     models, points = fitted(DecisionTreeClassifier(random_state=0), 2)
     monkeypatch.setattr(trees, "_Questions", Below)
     expected = [np.searchsorted(m.classes_, m.predict(points)) for m in models]
-    assert (Trees(models).votes(points) != np.array(expected)).any()
+    assert (
+        Trees([Ensemble(model) for model in models]).votes(points) != np.array(expected)
+    ).any()
 
 
 def test_blocks_fit_together(monkeypatch: pytest.MonkeyPatch) -> None:
     models, points = fitted(RandomForestClassifier(20, random_state=0), 3)
-    whole = Trees(models).votes(points)
+    whole = Trees([Ensemble(model) for model in models]).votes(points)
     monkeypatch.setattr(trees, "_BLOCK", 100)
-    assert (Trees(models).votes(points) == whole).all()
+    assert (Trees([Ensemble(model) for model in models]).votes(points) == whole).all()
 
 
 def test_a_tree_without_a_question_gives_its_answer() -> None:
@@ -111,7 +113,7 @@ def test_a_tree_without_a_question_gives_its_answer() -> None:
     ]
     stumps += [RandomForestClassifier(3, min_samples_leaf=80).fit(X[:90], y[:90])]
     for model in stumps:
-        made = Trees([model])
+        made = Trees([Ensemble(model)])
         expected = np.searchsorted(model.classes_, model.predict(X))
         assert (made.votes(X)[0] == expected).all()
         assert (made.votes(X[:2])[0] == expected[:2]).all()
@@ -159,6 +161,32 @@ def test_large_trees_are_asked_for_themselves(monkeypatch: pytest.MonkeyPatch) -
     panel = Panel(teachers, n_classes=2)
     assert panel._trees is None
     assert (panel.ask(X) == quick).all()
+
+
+def test_how_a_teacher_is_asked_is_a_matter_of_that_teacher() -> None:
+    X, y = data(2)
+    teachers = taught(DecisionTreeClassifier(max_depth=2), X, y, 4)
+    before = ask(teachers, X, n_classes=2)
+    large = DecisionTreeClassifier().fit(
+        np.random.default_rng(0).random((9000, 8)), np.arange(9000) % 2
+    )
+    broken = DecisionTreeClassifier().fit(X, y)
+    del broken.tree_
+    line = LogisticRegression().fit(X, y)
+    for model in (large, broken, line):
+        teachers[1] = Teacher(model, np.arange(2), np.arange(2))
+        after = ask(teachers, X, n_classes=2)
+        assert (after[[0, 2, 3]] == before[[0, 2, 3]]).all()
+        alone = teachers[1].vote(X) if model is not broken else NO_VOTE
+        assert (after[1] == alone).all()
+
+
+def test_points_that_predict_refuses_have_no_vote() -> None:
+    X, y = data(2)
+    teachers = taught(RandomForestClassifier(5), X, y, 3)
+    far = X.copy()
+    far[0, 0] = 1e39  # not infinite, but as float32 it is
+    assert (ask(teachers, far, n_classes=2) == NO_VOTE).all()
 
 
 def test_missing_values_are_left_to_predict() -> None:

@@ -116,7 +116,7 @@ def _fit_logistic(model: Any, X: Floats, codes: Ints) -> None:
     k = len(model.classes_)
     model.n_iter_ = np.ones(1, dtype=np.int32)
     if k == 2:
-        for _, coef, intercept in fit_pairs(model, X, codes, [np.arange(len(X))]):
+        for _, coef, intercept in fit_pairs(model, X, codes, [np.arange(len(X))], [1]):
             model.coef_, model.intercept_ = coef, intercept
             return
         model.fit(X, model.classes_[codes])
@@ -168,10 +168,10 @@ _SOLVERS = {
 
 
 def fit_pairs(
-    model: Any, features: Array, positive: Array, chunks: list[Ints]
+    model: Any, features: Array, codes: Ints, chunks: list[Ints], second: list[int]
 ) -> Iterator[tuple[int, Floats, Floats]]:
-    """Fit a logistic regression to each chunk, where some records are positive and the
-    others are not; yield its number, coefficients and intercept.
+    """Fit a logistic regression to each chunk, for its ``second`` class against its
+    other one; yield its number, coefficients and intercept.
 
     Chunks are stacked with those of the same padded size, and computed side by side.
     Each keeps to itself: its padding follows from its own size, it stops by itself, and
@@ -185,8 +185,8 @@ def fit_pairs(
         step = max(1, _STACK_CELLS // int(size * (width + min(size, width))))
         for start in range(0, len(alike), step):
             some = alike[start : start + step]
-            mine = [chunks[j] for j in some]
-            coef, intercept = _Pairs(model, features, positive, mine, size).solve()
+            mine = [(chunks[j], second[j]) for j in some]
+            coef, intercept = _Pairs(model, features, codes, mine, size).solve()
             good = np.isfinite(coef).all(axis=1) & np.isfinite(intercept)
             for j in np.flatnonzero(good):
                 yield int(some[j]), coef[j : j + 1].copy(), intercept[j : j + 1].copy()
@@ -203,8 +203,8 @@ class _Pairs:
         self,
         model: Any,
         features: Array,
-        positive: Array,
-        chunks: list[Ints],
+        codes: Ints,
+        chunks: list[tuple[Ints, int]],
         size: int,
     ) -> None:
         self.penalty, self.intercept = 1 / model.C, bool(model.fit_intercept)
@@ -213,13 +213,13 @@ class _Pairs:
         self.X = np.zeros((n, size, d if self.dual else d + 1))
         self.used, self.target = np.zeros((n, size)), np.zeros((n, size))
         self.fine = np.ones(n, dtype=np.bool_)
-        for j, rows in enumerate(chunks):
+        for j, (rows, second) in enumerate(chunks):
             records = features[rows]
             # What is not finite scikit-learn refuses; here it spoils its own chunk.
             self.fine[j] = np.abs(records).max() < _LARGEST
             self.X[j, : len(rows), :d] = records if self.fine[j] else 0.0
             self.used[j, : len(rows)] = 1.0
-            self.target[j, : len(rows)] = positive[rows]
+            self.target[j, : len(rows)] = codes[rows] == second
         if self.dual:
             self.gram = self.X @ self.X.transpose(0, 2, 1)
         elif self.intercept:
@@ -521,11 +521,11 @@ class Stack:
         self,
         found: list[tuple[Floats, Floats, Ints] | None],
         *,
-        n_features: int,
         n_classes: int,
     ) -> None:
         shape = n_classes, len(found)
-        self.coef = np.zeros((*shape, n_features))
+        width = next(one[0].shape[1] for one in found if one is not None)
+        self.coef = np.zeros((*shape, width))
         self.intercept = np.full(shape, -np.inf)
         self.silent = np.array([one is None for one in found], dtype=np.bool_)
         for j, one in enumerate(found):

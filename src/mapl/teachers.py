@@ -14,7 +14,7 @@ from copy import copy
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import joblib
 import numpy as np
@@ -26,6 +26,7 @@ from threadpoolctl import threadpool_limits
 from mapl import linear, trees
 from mapl.partition import n_rows, record_digests
 from mapl.progress import QUIET_SECONDS, Progress
+from mapl.trees import Ensemble
 from mapl.votes import NO_VOTE
 
 Ints = npt.NDArray[np.int64]
@@ -119,14 +120,12 @@ def _train_pairs(
     """Train logistic regressions on all chunks with two classes, side by side."""
     present = [np.unique(codes[rows]) for rows in chunks]
     pairs = [j for j, some in enumerate(present) if len(some) == 2]
-    # Which of the two is the positive one is a matter of each chunk.
-    positive = np.zeros(len(codes), dtype=np.bool_)
-    for j in pairs:
-        positive[chunks[j]] = codes[chunks[j]] == present[j][1]
+    mine, second = [chunks[j] for j in pairs], [int(present[j][1]) for j in pairs]
     blank, teachers = clone(estimator), {}
     with Progress("Training teachers", len(pairs)) as progress:
-        mine = [chunks[j] for j in pairs]
-        for i, coef, intercept in linear.fit_pairs(blank, features, positive, mine):
+        for i, coef, intercept in linear.fit_pairs(
+            blank, features, codes, mine, second
+        ):
             model, own = copy(blank), present[pairs[i]]
             model.coef_, model.intercept_ = coef, intercept
             model.classes_, model.n_features_in_ = labels[own], features.shape[1]
@@ -153,14 +152,28 @@ def ask(
 class Panel:
     """Teachers that are ready to be asked, again and again.
 
-    Linear models are stacked into one matrix, trees into one table; each other model
-    is asked for itself.
+    Linear models are stacked into one matrix, small trees into one table; each other
+    model is asked for itself. Which of these a teacher is depends on that teacher
+    alone, and so do its votes.
     """
 
     def __init__(self, teachers: list[Teacher | None], *, n_classes: int) -> None:
         self.teachers, self.n_classes = teachers, n_classes
-        self._stack = self._linear()
-        self._trees = None if self._stack else self._forests()
+        ready = [_ready(teacher) for teacher in teachers]
+        self._stacked = [j for j, one in enumerate(ready) if isinstance(one, tuple)]
+        self._read = [j for j, one in enumerate(ready) if isinstance(one, Ensemble)]
+        self._others = [j for j, one in enumerate(ready) if one is None]
+        self._stack: linear.Stack | None = None
+        self._trees: trees.Trees | None = None
+        if self._stacked:
+            found = [one if isinstance(one, tuple) else None for one in ready]
+            self._stack = linear.Stack(found, n_classes=n_classes)
+        if self._read:
+            self._trees = trees.Trees([cast(Ensemble, ready[j]) for j in self._read])
+            self._codes = np.full((len(self._read), n_classes), NO_VOTE)
+            for row, j in zip(self._codes, self._read, strict=True):
+                codes = cast(Teacher, teachers[j]).own_codes()
+                row[: len(codes)] = codes
 
     def ask(self, features: Any, *, n_jobs: int | None = None) -> Predictions:
         """Return the votes, shape (n_teachers, n_queries)."""
@@ -171,69 +184,47 @@ class Panel:
         for start in range(0, n, step):
             rows = slice(start, min(n, start + step))
             block = features if step >= n else _safe_indexing(features, rows)
-            numbers = _numbers(block) if self._stack or self._trees else None
-            if numbers is not None and self._stack:
-                self._stack.votes(numbers, votes[:, rows])
-            elif numbers is not None and self._trees:
-                self._ask_trees(self._trees, numbers, votes[:, rows])
-            else:
-                self._ask_each(block, votes[:, rows], n_jobs)
+            self._ask_block(block, votes[:, rows], n_jobs)
         return votes
 
-    def _linear(self) -> linear.Stack | None:
-        """Stack the teachers if all are linear in the same features."""
-        found: list[Any] = []
-        width = 0
-        for teacher in self.teachers:
-            if teacher is None:
-                found.append(None)
-            elif teacher.model is None:
-                found.append((np.zeros((1, 1)), np.zeros(1), teacher.codes))
-            elif (known := linear.affine(teacher.model)) is None:
-                return None
+    def _ask_block(self, block: Any, votes: Predictions, n_jobs: int | None) -> None:
+        each = list(self._others)
+        numbers = _numbers(block) if self._stack or self._trees else None
+        if self._stack:
+            if numbers is not None:
+                self._stack.votes(numbers, votes)
             else:
-                codes = teacher.own_codes()
-                found.append((*known, codes))
-                width = known[0].shape[1]
-        if not width:
-            return None
-        return linear.Stack(found, n_features=width, n_classes=self.n_classes)
+                each += self._stacked
+        if self._trees:
+            if numbers is not None and self._trees.takes(numbers):
+                own = self._trees.votes(numbers)
+                votes[self._read] = np.take_along_axis(self._codes, own, axis=1)
+            else:
+                each += self._read
 
-    def _forests(self) -> trees.Trees | None:
-        """Read the trees of all teachers, if they are of one kind that can be read."""
-        known = [
-            (j, teacher)
-            for j, teacher in enumerate(self.teachers)
-            if teacher is not None and teacher.model is not None
-        ]
-        models = [teacher.model for _, teacher in known]
-        kinds = {type(model) for model in models}
-        if len(kinds) != 1 or not all(map(trees.reads, models)):
-            return None
-        made = trees.Trees(models)
-        if not made.quick:
-            return None
-        self._asked = np.array([j for j, _ in known])
-        self._codes = np.full((len(known), self.n_classes), NO_VOTE)
-        for row, (_, teacher) in zip(self._codes, known, strict=True):
-            row[: len(teacher.codes)] = teacher.own_codes()
-        return made
+        def job(i: int) -> Callable[[], Any]:
+            return lambda: _vote(self.teachers[each[i]], block)
 
-    def _ask_trees(self, made: trees.Trees, block: Any, votes: Predictions) -> None:
-        for teacher, vote in zip(self.teachers, votes, strict=True):
-            if teacher is not None and teacher.model is None:
-                vote[:] = teacher.codes[0]
-        votes[self._asked] = np.take_along_axis(self._codes, made.votes(block), axis=1)
-
-    def _ask_each(self, block: Any, votes: Predictions, n_jobs: int | None) -> None:
-        def job(j: int) -> Callable[[], Any]:
-            return lambda: _vote(self.teachers[j], block)
-
-        n = len(self.teachers)
-        answers = _run(job, n, n_jobs=n_jobs, doing="Asking teachers", threads=True)
-        for vote, answer in zip(votes, answers, strict=True):
+        doing = "Asking teachers"
+        answers = _run(job, len(each), n_jobs=n_jobs, doing=doing, threads=True)
+        for j, answer in zip(each, answers, strict=True):
             if answer is not None:
-                vote[:] = answer
+                votes[j] = answer
+
+
+def _ready(teacher: Teacher | None) -> tuple[Any, ...] | Ensemble | None:
+    """Return a teacher's coefficients, or its trees if they are quick; else None."""
+    if teacher is None or teacher.model is None:
+        return None
+    try:
+        if known := linear.affine(teacher.model):
+            return *known, teacher.own_codes()
+        if trees.reads(teacher.model):
+            ensemble = Ensemble(teacher.model)
+            return ensemble if ensemble.quick else None
+    except Exception:
+        return None  # whatever it was, it is private
+    return None
 
 
 def _numbers(block: Any) -> Any:

@@ -50,21 +50,17 @@ class Trees:
 
     Parameters
     ----------
-    models : list of fitted classifiers
-        Of one type, each one that `reads` takes.
+    ensembles : list of Ensemble
+        Of models of one type.
     """
 
-    def __init__(self, models: list[Any]) -> None:
-        hist = type(models[0]) is HistGradientBoostingClassifier
-        self.kind = np.float64 if hist else np.float32
-        self.ensembles = [Ensemble(model) for model in models]
+    def __init__(self, ensembles: list[Ensemble]) -> None:
+        self.ensembles = ensembles
+        self.kind = ensembles[0].kind
 
-    @property
-    def quick(self) -> bool:
-        """Whether formulas are quicker than predict: not for trees of many nodes."""
-        n_trees = sum(one.n_trees for one in self.ensembles)
-        work = sum(len(one.left) * one.n_bits for one in self.ensembles)
-        return work <= _BITS_PAY * n_trees
+    def takes(self, features: Array) -> bool:
+        """Whether the features fit: what overflows is refused by predict as well."""
+        return bool(np.abs(features).max(initial=0.0) <= np.finfo(self.kind).max)
 
     def votes(self, features: Array) -> Ints:
         """Return the number of a class of each model's own, one row a model.
@@ -184,10 +180,12 @@ class Ensemble:
     """
 
     def __init__(self, model: Any) -> None:
+        hist = type(model) is HistGradientBoostingClassifier
+        self.kind: Any = np.float64 if hist else np.float32
         self.start: Any = 0.0
         self.column: Ints | None = None
         self.zero_is_second = type(model) is GradientBoostingClassifier
-        if type(model) is HistGradientBoostingClassifier:
+        if hist:
             self.start = np.asarray(model._baseline_prediction).reshape(-1)
             stages = [[_hist(one.nodes) for one in row] for row in model._predictors]
         elif type(model) is GradientBoostingClassifier:
@@ -203,6 +201,11 @@ class Ensemble:
         if self.zero_is_second or np.ndim(self.start):
             self.column = np.tile(np.arange(len(stages[0])), len(stages))
         self._join([nodes for row in stages for nodes in row])
+
+    @property
+    def quick(self) -> bool:
+        """Whether its formula is quicker than predict: not for trees of many nodes."""
+        return len(self.left) * self.n_bits <= _BITS_PAY * self.n_trees
 
     def _join(self, trees: list[tuple[Array, ...]]) -> None:
         sizes = np.array([len(nodes[0]) for nodes in trees])

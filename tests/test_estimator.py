@@ -575,7 +575,7 @@ def test_teachers_go_by_public_numbers() -> None:
     assert teachers_for(1.0, 2, None) == 212
     assert teachers_for(0.25, 2, None) == 424
     assert teachers_for(1.0, 10, None) > teachers_for(1.0, 2, None)
-    assert teachers_for(1.0, 2, 1000) == 20
+    assert teachers_for(1.0, 2, 1000) == 40
     assert teachers_for(100.0, 2, 10) == 5
     X, y, pool, *_ = data()
     model = quick(classes=[0, 1], n_teachers="auto", n_records=1000)

@@ -134,10 +134,10 @@ def test_what_does_not_fit_is_told_by_how_much() -> None:
     assert found is not None
     # What it asks for does fit, and a little less does not.
     epsilon, records = float(found[1]), int(found[2].replace(",", ""))
-    named: dict[str, Any] = {"n_records": 500, "n_teachers": 10}
+    named: dict[str, Any] = {"n_records": 500, "n_teachers": 20}
     assert plan(epsilon=1.05 * epsilon, **named).options[0].feasible
     assert not plan(epsilon=0.95 * epsilon, **named).options[0].feasible
-    grown = plan(n_records=records, n_teachers=records // 50, epsilon=0.05)
+    grown = plan(n_records=records, n_teachers=records // 25, epsilon=0.05)
     assert grown.options[0].feasible
     with pytest.raises(ParameterError, match="n_records must be an integer"):
         plan(n_records=0)

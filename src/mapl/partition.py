@@ -17,7 +17,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from hashlib import sha256
-from itertools import pairwise
+from itertools import islice, pairwise
 from numbers import Real
 from typing import Any
 
@@ -96,7 +96,10 @@ def record_digests(features: Any, labels: Any | None) -> Digests:
         if labels is not None:
             columns += _columns(labels)
         rows = _dense_rows(columns, n)
-    digests = b"".join([sha256(row).digest()[:16] for row in rows])
+    blocks = []  # one of many small strings would take three times the memory
+    while block := [sha256(row).digest()[:16] for row in islice(rows, 1 << 16)]:
+        blocks.append(b"".join(block))
+    digests = b"".join(blocks)
     return np.frombuffer(digests, dtype="<u8").reshape(n, 2).astype(np.uint64)
 
 

@@ -249,16 +249,20 @@ def _array(value: Any) -> Floats:
 
 # A plan -----------------------------------------------------------------------------
 
+_FEWEST_RECORDS = 25  # of a teacher, to be worth asking
+_FEWEST_DISSENTS = 10
+_DIVIDED = 0.1  # lead at which a student is still often wrong
+
 
 def teachers_for(epsilon: float, n_classes: int, n_records: int | None) -> int:
     """Return how many teachers suit an epsilon: public numbers only.
 
     More teachers drown more noise, and each knows less. The rule was fitted to UCI
-    Adult, MNIST and covtype; with fewer than 50 records each, teachers know too little.
+    Adult, MNIST and covtype, the least number of records of a teacher to two more sets.
     """
     k = 150 * math.sqrt(n_classes / epsilon)
     if n_records is not None:
-        k = min(k, n_records / 50)
+        k = min(k, n_records / _FEWEST_RECORDS)
     return max(5, min(round(k), 5000))
 
 
@@ -384,10 +388,6 @@ def plan(
     return Plan(options, "dissent", _what_would_do(epsilon, delta, n_classes, k, price))
 
 
-_FEWEST_RECORDS = 25  # of a teacher, to be worth asking
-_FEWEST_DISSENTS = 10
-
-
 class _Votes:
     """What teachers do on queries: the part that disagrees, and the lead of the first
     class over the second, one of each for a sample of queries.
@@ -430,9 +430,6 @@ class _Votes:
         """
         wrong = np.exp(-self.lead / _DIVIDED) / 2
         return float((self.dissent + wrong * self.lead).mean())
-
-
-_DIVIDED = 0.1  # lead at which a student is still often wrong
 
 
 def _dissent_option(votes: _Votes, k: int, m: int, price: float) -> Option:
@@ -530,7 +527,7 @@ def _what_would_do(
     return (
         f"Nothing fits. With {k} teachers dissent needs an epsilon of {least:.2g}; at "
         f"epsilon {epsilon:g} it needs {teachers:,} teachers, hence about "
-        f"{50 * teachers:,} records."
+        f"{_FEWEST_RECORDS * teachers:,} records."
     )
 
 

@@ -25,7 +25,7 @@ ALLOWED = {
     "student": {"scipy", "sklearn", "threadpoolctl"},
     "estimator": {"joblib", "pandas", "sklearn"},
     "planner": {"scipy"},
-    "pilot": {"sklearn"},
+    "pilot": {"joblib", "sklearn"},
     "report": {"skops"},
     "demo": {"pandas", "sklearn"},
     "cli": {"matplotlib", "pandas", "rich", "rich_click", "sklearn", "skops"},

@@ -1,4 +1,5 @@
 import math
+import traceback
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -604,3 +605,26 @@ def test_warnings_are_left_as_they_were() -> None:
         warnings.simplefilter("always")
         quick(classes=[0, 1]).fit(X, y, X_public=pool)
     assert [w for w in caught if "private" in str(w.message)] == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [np.full(80, 98765.25), np.full((80, 2), 98765.25 + 1j)],
+    ids=["one dimension", "complex"],
+)
+def test_no_record_is_shown_where_they_are_of_a_wrong_form(wrong: Any) -> None:
+    with pytest.raises(ValueError, match=r"2D array|[Cc]omplex") as caught:
+        quick(classes=[0, 1]).fit(wrong, np.arange(80) % 2, X_public=wrong)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "98765" not in shown.replace("9.8765", "98765")
+
+
+def test_one_record_does_not_decide_in_what_form_a_list_comes() -> None:
+    rows = [[2**53 + 1 + i, i] for i in range(100)]
+    model = quick(classes=[0, 1])
+    kinds = {
+        model._validated(some, reset=True).dtype for some in (rows, [*rows, [0.5, 1]])
+    }
+    assert kinds == {np.dtype(np.float64)}
+    with pytest.raises(ParameterError, match="X must hold numbers only, got a text"):
+        model.fit([["s3cret", 1.0]] * 80, [0, 1] * 40, X_public=rows)

@@ -335,6 +335,15 @@ def test_a_changed_cell_is_found(url: str, column: str) -> None:
         assert Ledger(url).verify() == 3
 
 
+def test_a_cell_of_another_type_is_found(tmp_path: Path) -> None:
+    ledger = made(f"sqlite:///{tmp_path}/budget.db")
+    charge(ledger, b"a")
+    run_sql(ledger, "DROP TRIGGER mapl_no_update")
+    run_sql(ledger, "UPDATE mapl_entries SET sealed = x'00' WHERE seq = 2")
+    with pytest.raises(LedgerCorruptedError, match="is damaged"):
+        Ledger(ledger.url)
+
+
 def test_a_missing_row_in_the_middle_is_found(url: str) -> None:
     ledger = made(url)
     for content in (b"a", b"b", b"c"):
@@ -854,10 +863,11 @@ def records(n: int = 1200) -> tuple[Any, Any, Any]:
     return X[:n], (X[:n, 0] > 0).astype(int), X[n:]
 
 
-def learner(url: str, **named: Any) -> PrivateClassifier:
+def learner(url: str, estimator: Any = None, **named: Any) -> PrivateClassifier:
     defaults: dict[str, Any] = {"epsilon": 0.9, "n_teachers": 20, "classes": [0, 1]}
+    estimator = estimator or LogisticRegression()
     return PrivateClassifier(
-        LogisticRegression(), ledger=url, dataset="people", **defaults | named
+        estimator, ledger=url, dataset="people", **defaults | named
     )
 
 
@@ -910,12 +920,12 @@ def test_teachers_that_were_finished_are_not_trained_again(
     with monkeypatch.context() as patch:
         patch.setattr("mapl.estimator.ask", killed)
         with pytest.raises(KeyboardInterrupt):
-            learner(url).fit(X, y, X_public=pool)
+            learner(url, DecisionTreeClassifier()).fit(X, y, X_public=pool)
     (folder,) = (state / "teachers").iterdir()
     assert folder.stat().st_mode & 0o777 == 0o700
     assert len(list(folder.glob("*.joblib"))) == 20
     monkeypatch.setattr("mapl.teachers._Fit._fit", killed)  # not one more
-    learner(url).fit(X, y, X_public=pool)
+    learner(url, DecisionTreeClassifier()).fit(X, y, X_public=pool)
     assert list((state / "teachers").iterdir()) == []
 
 

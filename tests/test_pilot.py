@@ -125,16 +125,51 @@ def test_it_is_charged_first_and_refused_when_too_much() -> None:
         estimate(epsilon=0.4, budget=budget)
 
 
-def test_the_same_job_gets_the_same_answer_for_nothing(url: str) -> None:
+def test_the_same_again_costs_nothing_and_anything_else_does(url: str) -> None:
     ledger = Ledger(url, create=True)
-    ledger.create("people", epsilon=1, delta=1e-5)
-    found = []
-    for _ in range(2):
-        job = ledger.job("people", b"error", delta=1e-6)
-        found.append(estimate(epsilon=0.5, budget=job))
+    ledger.create("people", epsilon=2, delta=1e-4)
+    named: dict[str, Any] = {"epsilon": 0.5, "ledger": url, "dataset": "people"}
+    found = [estimate(**named) for _ in range(2)]
     assert found[0].error == found[1].error
     assert ledger.standing("people").releases == 1
     assert found[0].certificate["ledger"]["rows"]
+    estimate(**named, n_teachers=50)
+    estimate(**named, groups=np.arange(8000) // 2)
+    assert ledger.standing("people").releases == 3
+
+
+def test_one_label_of_another_kind_moves_one_block() -> None:
+    X, y = data(400)
+    chunks = [np.arange(j, 400, 8) for j in range(8)]
+    labels = np.array([0, 1])
+    usual = pilot._codes(y.tolist(), labels)
+    for odd in ("x", None, [3], 0.5, float("nan")):
+        codes = pilot._codes([odd, *y[1:].tolist()], labels)
+        assert codes[0] == -1
+        assert (codes[1:] == usual[1:]).all()
+        both = [
+            pilot._mistakes(LogisticRegression(), X, some, chunks, labels, 0)
+            for some in (usual, codes)
+        ]
+        assert (both[0][1:] == both[1][1:]).all()
+
+
+def test_records_must_be_numbers() -> None:
+    import pandas as pd
+
+    X, y = data(400)
+    for records in (pd.DataFrame(X), X.tolist(), X[:, 0], X.astype(object)):
+        with pytest.raises(ParameterError, match="X must be an array of numbers"):
+            private_error(
+                LogisticRegression(),
+                records,
+                y,
+                epsilon=1,
+                delta=1e-5,
+                n_teachers=5,
+                n_records=400,
+                classes=[0, 1],
+            )
 
 
 def test_people_with_many_records_and_labels_nobody_declared() -> None:

@@ -126,6 +126,29 @@ def test_a_teacher_that_fails_when_asked_has_no_vote() -> None:
     assert (votes == NO_VOTE).all()
 
 
+class WrongLength(Recorder):
+    def predict(self, X: Any) -> Any:
+        return np.zeros(3)
+
+
+def test_a_teacher_that_answers_too_little_has_no_vote() -> None:
+    X, y = data(50)
+    votes = ask(run(WrongLength(), X, y, [np.arange(50)]), X, n_classes=2)
+    assert (votes == NO_VOTE).all()
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_warnings_of_one_chunk_reach_no_other(n_jobs: int) -> None:
+    X, y = data()
+    X[:60] = 1e9
+    chunks = [np.arange(a, a + 60) for a in range(0, 600, 60)]
+    with warnings.catch_warnings(), np.errstate(all="raise"):
+        warnings.simplefilter("error")
+        trained = run(LogisticRegression(), X, y, chunks, n_jobs=n_jobs)
+        votes = ask(trained, X, n_classes=2, n_jobs=n_jobs)
+    assert (votes[1:] != NO_VOTE).all()
+
+
 def test_a_chunk_with_one_class_votes_that_class() -> None:
     X = np.zeros((4, 2))
     codes = np.array([1, 1, 0, 2])

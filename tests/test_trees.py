@@ -189,6 +189,35 @@ def test_points_that_predict_refuses_have_no_vote() -> None:
     assert (ask(teachers, far, n_classes=2) == NO_VOTE).all()
 
 
+@pytest.mark.parametrize(
+    "learner",
+    [
+        DecisionTreeClassifier(random_state=0),
+        RandomForestClassifier(10, random_state=0),
+        HistGradientBoostingClassifier(max_iter=5),
+    ],
+    ids=repr,
+)
+def test_trees_that_learned_from_missing_values_are_asked_about_whole_points(
+    learner: Any,
+) -> None:
+    X, y = data(2)
+    holes = X.copy()
+    holes[y == 1, 2] = np.where(np.arange((y == 1).sum()) % 3, np.nan, 1.0)
+    model = learner.fit(holes, y)
+    made = Trees([Ensemble(model)])
+    assert (made.votes(X)[0] == model.predict(X)).all()
+    assert (made.votes(X[:4])[0] == model.predict(X[:4])).all()
+
+
+def test_large_integers_are_left_to_predict() -> None:
+    X, y = data(2)
+    teachers = taught(DecisionTreeClassifier(), X, y, 3)
+    points = np.full((20, 8), 2**60 + 1, dtype=np.int64)
+    expected = [teacher.vote(points) for teacher in teachers]
+    assert (ask(teachers, points, n_classes=2) == np.array(expected)).all()
+
+
 def test_missing_values_are_left_to_predict() -> None:
     X, y = data(2)
     X[::7, 2] = np.nan

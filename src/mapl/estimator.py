@@ -437,6 +437,8 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         if hasattr(X, "iloc") or hasattr(X, "get_columns") or _is_text(X):
             return validate_data(self, X, reset=reset, skip_check_array=True)
         tags = get_tags(self._estimator()).input_tags
+        if isinstance(X, list | tuple):
+            X = _by_cells(X)
         try:
             return validate_data(
                 self,
@@ -447,12 +449,18 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
                 dtype="numeric",
             )
         except ValueError as error:
-            if "could not convert" not in str(error):
-                raise
-            raise ParameterError(  # without the text, which may be private
-                "X must hold numbers only, got a text. Pass a DataFrame and an "
-                "estimator that is a pipeline which encodes its columns."
-            ) from None
+            said = str(error)
+            if "could not convert" in said:
+                raise ParameterError(  # without the text, which may be private
+                    "X must hold numbers only, got a text. Pass a DataFrame and an "
+                    "estimator that is a pipeline which encodes its columns."
+                ) from None
+            if "array=" in said or "Complex data" in said:  # which goes on with records
+                first = said.partition("array=")[0].partition("\n")[0].rstrip(": ")
+                raise ParameterError(
+                    f"{first}. Reshape your data: one row a record, real numbers."
+                ) from None
+            raise
 
     def _validated_pool(self, pool: Any) -> Any:
         try:
@@ -567,6 +575,16 @@ def _in_a_search() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def _by_cells(rows: Any) -> Any:
+    """Turn a list into floats, each cell for itself: one value must not decide in what
+    form the others come. What is not a number is left to the checks.
+    """
+    try:
+        return np.asarray(rows, dtype=np.float64)
+    except (TypeError, ValueError):
+        return rows
 
 
 def _is_text(X: Any) -> bool:

@@ -44,6 +44,7 @@ _KEEP_FACTOR = 0.3  # a Hessian serves on while the decrement falls by this
 _SHORTEST = 1e-6  # step that is tried
 _CLOSE = 1e-3  # relative change of a score; the next would be the square of that
 _LARGEST = 1e100  # feature
+_MOST_WEIGHTS = 1000  # for which a Hessian is quicker than going without
 _PAD = 8  # chunks are stacked with those of the same number of records, rounded up
 _STACK_CELLS = 1 << 21  # of chunks that are solved side by side
 _SCORES = 1 << 20  # computed in one go
@@ -122,6 +123,9 @@ def _fit_logistic(model: Any, X: Floats, codes: Ints) -> None:
         model.fit(X, model.classes_[codes])
         return
     rows, back = _reduced(X, constants=not model.fit_intercept)
+    if (k - 1) * (len(rows) + 1) > _MOST_WEIGHTS:
+        model.fit(X, model.classes_[codes])
+        return
     coef, intercept = _softmax_newton(
         rows, codes, k, penalty=1 / model.C, intercept=model.fit_intercept
     )
@@ -352,7 +356,7 @@ def _contrasts(k: int) -> tuple[Floats, Ints, Ints, Floats]:
     return basis, a, b, (basis[:, a] * basis[:, b]).T
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=8)
 def _places(r: int, m: int) -> tuple[Ints, Ints, Ints]:
     """The pairs of r features, and where the product of each pair of m contrasts with
     each pair of features goes in the Hessian.
@@ -366,7 +370,7 @@ def _places(r: int, m: int) -> tuple[Ints, Ints, Ints]:
         return number
 
     where = numbered(m)[:, None, :, None] * len(pairs[0]) + numbered(r)[None, :, None]
-    return *pairs, where.reshape(m * r, m * r)
+    return *pairs, where.reshape(m * r, m * r).astype(np.int32)
 
 
 def _softmax_newton(

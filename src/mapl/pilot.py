@@ -9,9 +9,11 @@ charged and certified like any other.
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import joblib
 import numpy as np
 import numpy.typing as npt
 from sklearn.utils import _safe_indexing
@@ -22,9 +24,12 @@ from mapl.errors import ParameterError, integer, positive, probability
 from mapl.events import GaussianEvent
 from mapl.labeler import Budget
 from mapl.noise import discrete_gaussian
-from mapl.partition import chunk_rows, n_rows
+from mapl.partition import chunk_rows, n_rows, record_digests
 from mapl.teachers import ask, train
 from mapl.votes import Votes
+
+if TYPE_CHECKING:
+    from mapl.ledger import Job
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -135,7 +140,9 @@ def private_error(
     classes: Any,
     largest: float = 0.5,
     groups: Any = None,
-    budget: Any = None,
+    budget: Budget | None = None,
+    ledger: str | None = None,
+    dataset: str | None = None,
     random_state: int = 0,
 ) -> PrivateError:
     r"""Estimate how often a teacher is wrong (the paper's gamma + alpha, Remark 1).
@@ -149,8 +156,11 @@ def private_error(
     ----------
     estimator : classifier
         The learner.
-    X, y : array-like
-        The private records and their labels.
+    X : ndarray of numbers, shape (n, n_features)
+        The private records. (A frame could tell one record's value to all teachers, by
+        the type of a column.)
+    y : array-like
+        Their labels.
     epsilon, delta : float
         What it may cost.
     n_teachers : int
@@ -163,8 +173,11 @@ def private_error(
         Larger errors are not told apart; the smaller, the less noise.
     groups : array-like or None
         Whose record each is: the guarantee then is for a whole person.
-    budget : Budget or Job or None
-        Who is charged: `mapl.labeler.Budget`, or a job of a ledger.
+    budget : Budget or None
+        Who is charged, in memory.
+    ledger, dataset : str or None
+        URL and name of the data set, for a budget that lasts: the same again gets the
+        same answer, for nothing.
 
     Notes
     -----
@@ -173,18 +186,37 @@ def private_error(
     """
     k = integer(n_teachers=n_teachers, at_least=1)
     n_records = integer(n_records=n_records, at_least=2 * k)
+    if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype.kind not in "fiub":
+        raise ParameterError(
+            f"X must be an array of numbers with two dimensions, got "
+            f"{type(X).__name__}. Encode columns by rules that are public first."
+        )
     labels = np.asarray(classes)
     sigma = least_sigma(epsilon=positive(epsilon=epsilon), delta=delta, steps=1)
     event = GaussianEvent(sigma=sigma, steps=1)
-    paid = Budget(epsilon=epsilon, delta=delta) if budget is None else budget
-    seed = int(paid.begin({"seed": random_state})["seed"])
     block = n_records / (2 * k)
     cap = max(1, math.ceil(probability(largest=largest) * block))
+    sealed: dict[str, Any] = {"seed": random_state}
+    paid: Budget | Job = budget or Budget(epsilon=epsilon, delta=delta)
+    if ledger is not None:
+        public = (epsilon, k, n_records, largest, labels.tolist(), groups is not None)
+        asked_for = repr(
+            ("private error", *public, random_state, joblib.hash(estimator))
+        )
+        from mapl.ledger import Ledger
+
+        opened = Ledger(ledger)
+        paid = opened.job(
+            str(dataset), asked_for.encode(), delta=delta, what="the teachers' error"
+        )
+        records = np.sort(record_digests(X, y), axis=0)
+        sealed["data"] = opened.journal.keyed(records.tobytes())
+    seed = int(paid.begin(sealed)["seed"])
     paid.charge(event)
     known = paid.asked(1)
     if known is None or known.reply is None:
         chunks = chunk_rows(X, y, groups, n_chunks=2 * k, salt=seed)
-        mistakes = _mistakes(estimator, X, np.asarray(y), chunks, labels, seed)
+        mistakes = _mistakes(estimator, X, _codes(y, labels), chunks, labels, seed)
         units = in_caps(mistakes, cap)
         paid.before_draw(1, {}, b"")
         drawn = units + int(discrete_gaussian(sigma, 1)[0])
@@ -218,26 +250,33 @@ def in_caps(mistakes: Ints, cap: int) -> int:
     return int((np.minimum(mistakes, cap).sum() + cap // 2) // cap)
 
 
+def _codes(y: Any, labels: npt.NDArray[Any]) -> Ints:
+    """Return the class index of each label, cell by cell; -1 for what is no class."""
+    number = {label: code for code, label in enumerate(labels.tolist())}
+    cells = y.tolist() if hasattr(y, "tolist") else list(y)
+    return np.array(
+        [number.get(cell, -1) if isinstance(cell, Hashable) else -1 for cell in cells],
+        dtype=np.int64,
+    )
+
+
 def _mistakes(
     estimator: Any,
-    X: Any,
-    y: npt.NDArray[Any],
+    X: npt.NDArray[Any],
+    codes: Ints,
     chunks: list[Ints],
     labels: npt.NDArray[Any],
     seed: int,
 ) -> Ints:
     """Return how many records of block j teacher j gets wrong; one without a vote gets
-    all of them wrong.
+    all of them wrong, and what is no class is always wrong.
     """
     k = len(chunks) // 2
-    order = np.argsort(labels)
-    codes = order[np.searchsorted(labels, y, sorter=order).clip(0, len(labels) - 1)]
-    known = labels[codes] == y
-    training = [rows[known[rows]] for rows in chunks[:k]]
+    training = [rows[codes[rows] >= 0] for rows in chunks[:k]]
     teachers = train(estimator, X, codes, training, labels=labels, random_state=seed)
     wrong = np.zeros(k, dtype=np.int64)
     for j, rows in enumerate(chunks[k:]):
         if len(rows):
-            said = ask([teachers[j]], _safe_indexing(X, rows), n_classes=len(labels))
-            wrong[j] = int(((said[0] != codes[rows]) | ~known[rows]).sum())
+            said = ask([teachers[j]], X[rows], n_classes=len(labels))[0]
+            wrong[j] = int(((said != codes[rows]) | (said < 0)).sum())
     return wrong

@@ -7,9 +7,11 @@ and no warning, message or count of such teachers leaves.
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from hashlib import sha256
@@ -34,7 +36,7 @@ Predictions = npt.NDArray[np.integer[Any]]
 
 _BLOCK_CELLS = 1 << 24  # cells of the public data that are asked in one go
 _TASK_SECONDS = 1.0  # work handed to another process in one go
-_SMALL_SECONDS = 0.5  # below, a task gets one thread of the numerical libraries
+_SMALL_SECONDS = 0.5  # of work that is not worth a thread
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ def _train_pairs(
     pairs = [j for j, some in enumerate(present) if len(some) == 2]
     mine, second = [chunks[j] for j in pairs], [int(present[j][1]) for j in pairs]
     blank, teachers = clone(estimator), {}
-    with Progress("Training teachers", len(pairs)) as progress:
+    with _quiet(), Progress("Training teachers", len(pairs)) as progress:
         for i, coef, intercept in linear.fit_pairs(
             blank, features, codes, mine, second
         ):
@@ -184,7 +186,8 @@ class Panel:
         for start in range(0, n, step):
             rows = slice(start, min(n, start + step))
             block = features if step >= n else _safe_indexing(features, rows)
-            self._ask_block(block, votes[:, rows], n_jobs)
+            with np.errstate(all="ignore"):
+                self._ask_block(block, votes[:, rows], n_jobs)
         return votes
 
     def _ask_block(self, block: Any, votes: Predictions, n_jobs: int | None) -> None:
@@ -235,7 +238,10 @@ def _numbers(block: Any) -> Any:
         numbers = np.asarray(block, dtype=np.float64)
     except (TypeError, ValueError):
         return None
-    return numbers if numbers.ndim == 2 and np.isfinite(numbers).all() else None
+    # Beyond 2^53 integers are rounded on the way, and would be rounded twice.
+    largest = np.inf if np.asarray(block).dtype.kind == "f" else 2.0**53
+    good = numbers.ndim == 2 and (np.abs(numbers) < largest).all()
+    return numbers if good else None
 
 
 @dataclass
@@ -283,12 +289,10 @@ class _Fit:
         # Some learners want class numbers without gaps: those of this chunk.
         for given in (self.labels[present], np.arange(len(present))):
             try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    model = clone(self.estimator)
-                    _set_named(model, self.seeds, self.seed)
-                    fit = linear.fit if linear.fits(model) else type(model).fit
-                    fit(model, self.features, given[local])
+                model = clone(self.estimator)
+                _set_named(model, self.seeds, self.seed)
+                fit = linear.fit if linear.fits(model) else type(model).fit
+                fit(model, self.features, given[local])
                 return Teacher(model, given, present)
             except Exception:  # noqa: S112 - whatever it was, it is private
                 continue
@@ -316,14 +320,12 @@ def _set_named(model: Any, names: list[str], seed: int) -> None:
 
 
 def _vote(teacher: Teacher | None, features: Any) -> Ints | None:
-    if teacher is None:
-        return None
+    """Return the votes of one teacher; None if it has none, or not one for each row."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return teacher.vote(features)
+        votes = None if teacher is None else teacher.vote(features)
     except Exception:
         return None
+    return votes if votes is not None and len(votes) == n_rows(features) else None
 
 
 def _to_codes(raw: Any, labels: npt.NDArray[Any], codes: Ints) -> Ints:
@@ -343,6 +345,18 @@ def _n_columns(data: Any) -> int:
 # Running many small tasks -----------------------------------------------------------
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No warning leaves, none becomes an error, and the numerical libraries use one
+    thread: with more, the last bits would depend on how many there happen to be.
+
+    Filters of warnings are the process's own: this is entered by one thread only.
+    """
+    with warnings.catch_warnings(), np.errstate(all="ignore"), threadpool_limits(1):
+        warnings.simplefilter("ignore")
+        yield
+
+
 def _run(
     job: Callable[[int], Callable[[], Any]],
     n: int,
@@ -354,11 +368,12 @@ def _run(
     """Yield the results of n tasks in order; in other workers where that pays.
 
     The first task is run here and timed. Tasks are handed over in groups of about a
-    second; if all of them together do not take long, they are run here.
+    second; if all of them together do not take long, they are run here. Where a task
+    is run does not change what comes of it.
     """
     if n == 0:
         return
-    with Progress(doing, n) as progress:
+    with _quiet(), Progress(doing, n) as progress:
         start = time.perf_counter()
         yield job(0)()
         each = time.perf_counter() - start
@@ -366,11 +381,9 @@ def _run(
         # Processes take seconds to start, threads none.
         worth = _SMALL_SECONDS if threads else QUIET_SECONDS
         if joblib.effective_n_jobs(n_jobs) == 1 or each * n < worth:
-            # Small tasks lose more by waiting for threads than they gain by them.
-            with threadpool_limits(1 if each < _SMALL_SECONDS else None):
-                for j in range(1, n):
-                    yield job(j)()
-                    progress.advance(1)
+            for j in range(1, n):
+                yield job(j)()
+                progress.advance(1)
             return
         size = max(1, min(int(_TASK_SECONDS / max(each, 1e-9)), n // 8 + 1))
         groups = [range(a, min(n, a + size)) for a in range(1, n, size)]
@@ -380,13 +393,18 @@ def _run(
             return_as="generator",
             pre_dispatch="2*n_jobs",
         )
+        here = os.getpid()
         tasks = (
-            joblib.delayed(_run_group)([job(j) for j in group]) for group in groups
+            joblib.delayed(_run_group)([job(j) for j in group], here)
+            for group in groups
         )
         for results in workers(tasks):
             yield from results
             progress.advance(len(results))
 
 
-def _run_group(tasks: Iterable[Callable[[], Any]]) -> list[Any]:
-    return [task() for task in tasks]
+def _run_group(tasks: Iterable[Callable[[], Any]], parent: int) -> list[Any]:
+    # A thread is quiet as its process is, but for this, which is each thread's own.
+    own = np.errstate(all="ignore") if os.getpid() == parent else _quiet()
+    with own:
+        return [task() for task in tasks]

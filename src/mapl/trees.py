@@ -151,15 +151,21 @@ class _Questions:
             table = np.zeros((len(distinct) + 1, 8 * n_words), dtype=np.uint8)
             np.bitwise_or.at(table, (number + 1, place >> 3), bit)
             tables.append(np.bitwise_or.accumulate(table.view(np.uint64), axis=0))
-            keys.append(feature + 1j * distinct.astype(np.float64))
+            keys.append(_keys(feature, distinct))
         self._keys, self.bits = np.concatenate(keys), np.concatenate(tables)
 
     def rows(self, feature: Ints, threshold: Array) -> Ints:
         """Return which row of bits answers each question."""
-        # Complex numbers are ordered by their real part, then by the other. Before the
-        # table of feature f lie f rows more than keys.
-        below = np.searchsorted(self._keys, feature + 1j * threshold, side="right")
+        # Before the table of feature f lie f rows more than keys.
+        below = np.searchsorted(self._keys, _keys(feature, threshold), side="right")
         return np.asarray(below + feature)
+
+
+def _keys(feature: Any, value: Array) -> Array:
+    """Complex numbers: they are ordered by their real part, then by the other."""
+    keys = np.empty(len(value), dtype=np.complex128)
+    keys.real, keys.imag = feature, value
+    return keys
 
 
 class Ensemble:

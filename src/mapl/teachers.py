@@ -315,7 +315,9 @@ def _seeds_of(model: Any) -> list[str]:
 def _set_named(model: Any, names: list[str], seed: int) -> None:
     rng = np.random.RandomState(seed % 2**32)
     values = {name: int(rng.randint(2**31 - 1)) for name in names}
-    if values:
+    if set(values) == {"random_state"}:
+        model.random_state = values["random_state"]  # ten times as fast
+    elif values:
         model.set_params(**values)
 
 

@@ -262,4 +262,4 @@ def test_progress_is_shown_on_a_terminal_after_a_while(
         progress.advance(1)
         progress.advance(2)
         assert progress.bar.tasks[0].completed == 3
-    assert list(module._run(lambda j: int, 0, n_jobs=1, doing="nothing")) == []
+    assert list(module._run(lambda j: int, 0, progress, n_jobs=1)) == []

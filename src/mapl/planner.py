@@ -385,7 +385,7 @@ def plan(
     if fits:
         best = max(fits, key=lambda option: option.expected_answers)
         return Plan(options, best.name, _reason(best, options, m))
-    return Plan(options, "dissent", _what_would_do(epsilon, delta, n_classes, k, price))
+    return Plan(options, "dissent", _what_would_do(epsilon, delta, k, price))
 
 
 class _Votes:
@@ -517,9 +517,7 @@ def _asked_until(T: int, withheld: float, m: int) -> float:
     return float(going.mean() * m)
 
 
-def _what_would_do(
-    epsilon: float, delta: float, n_classes: int, k: int, price: float
-) -> str:
+def _what_would_do(epsilon: float, delta: float, k: int, price: float) -> str:
     """Say what would have to change for dissent to fit, and by how much."""
     wanted = 2 * _FEWEST_DISSENTS / (k / 4) ** 2
     least = accounting.gaussian_epsilon(wanted, delta=delta)

@@ -102,13 +102,13 @@ def train(
         return _Fit(estimator, chunk, codes[rows], labels, seeds, seed, checkpoint)
 
     teachers: dict[int, Teacher | None] = {}
-    if linear.stacks(estimator, features):
-        teachers |= _train_pairs(estimator, features, codes, chunks, labels)
-    rest = [j for j in range(len(chunks)) if j not in teachers]
-    trained = _run(
-        lambda i: job(rest[i]), len(rest), n_jobs=n_jobs, doing="Training teachers"
-    )
-    teachers |= zip(rest, trained, strict=True)
+    with Progress("Training teachers", len(chunks)) as progress:
+        if linear.stacks(estimator, features):
+            pairs = _train_pairs(estimator, features, codes, chunks, labels, progress)
+            teachers |= pairs
+        rest = [j for j in range(len(chunks)) if j not in teachers]
+        trained = _run(lambda i: job(rest[i]), len(rest), progress, n_jobs=n_jobs)
+        teachers |= zip(rest, trained, strict=True)
     return [teachers[j] for j in range(len(chunks))]
 
 
@@ -118,13 +118,14 @@ def _train_pairs(
     codes: Ints,
     chunks: list[Ints],
     labels: npt.NDArray[Any],
+    progress: Progress,
 ) -> dict[int, Teacher]:
     """Train logistic regressions on all chunks with two classes, side by side."""
     present = [np.unique(codes[rows]) for rows in chunks]
     pairs = [j for j, some in enumerate(present) if len(some) == 2]
     mine, second = [chunks[j] for j in pairs], [int(present[j][1]) for j in pairs]
     blank, teachers = clone(estimator), {}
-    with _quiet(), Progress("Training teachers", len(pairs)) as progress:
+    with _quiet():
         for i, coef, intercept in linear.fit_pairs(
             blank, features, codes, mine, second
         ):
@@ -161,7 +162,8 @@ class Panel:
 
     def __init__(self, teachers: list[Teacher | None], *, n_classes: int) -> None:
         self.teachers, self.n_classes = teachers, n_classes
-        ready = [_ready(teacher) for teacher in teachers]
+        with _silent():
+            ready = [_ready(teacher) for teacher in teachers]
         self._stacked = [j for j, one in enumerate(ready) if isinstance(one, tuple)]
         self._read = [j for j, one in enumerate(ready) if isinstance(one, Ensemble)]
         self._others = [j for j, one in enumerate(ready) if one is None]
@@ -186,7 +188,7 @@ class Panel:
         for start in range(0, n, step):
             rows = slice(start, min(n, start + step))
             block = features if step >= n else _safe_indexing(features, rows)
-            with np.errstate(all="ignore"):
+            with _silent():
                 self._ask_block(block, votes[:, rows], n_jobs)
         return votes
 
@@ -208,11 +210,11 @@ class Panel:
         def job(i: int) -> Callable[[], Any]:
             return lambda: _vote(self.teachers[each[i]], block)
 
-        doing = "Asking teachers"
-        answers = _run(job, len(each), n_jobs=n_jobs, doing=doing, threads=True)
-        for j, answer in zip(each, answers, strict=True):
-            if answer is not None:
-                votes[j] = answer
+        with Progress("Asking teachers", len(self.teachers)) as progress:
+            answers = _run(job, len(each), progress, n_jobs=n_jobs, threads=True)
+            for j, answer in zip(each, answers, strict=True):
+                if answer is not None:
+                    votes[j] = answer
 
 
 def _ready(teacher: Teacher | None) -> tuple[Any, ...] | Ensemble | None:
@@ -234,12 +236,13 @@ def _numbers(block: Any) -> Any:
     """Return the block as finite numbers, or None if it is something else."""
     if hasattr(block, "tocsr"):
         return None
+    raw = np.asarray(block)
     try:
-        numbers = np.asarray(block, dtype=np.float64)
+        numbers = raw.astype(np.float64, copy=False)
     except (TypeError, ValueError):
         return None
     # Beyond 2^53 integers are rounded on the way, and would be rounded twice.
-    largest = np.inf if np.asarray(block).dtype.kind == "f" else 2.0**53
+    largest = np.inf if raw.dtype.kind == "f" else 2.0**53
     good = numbers.ndim == 2 and (np.abs(numbers) < largest).all()
     return numbers if good else None
 
@@ -348,23 +351,31 @@ def _n_columns(data: Any) -> int:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """No warning leaves, none becomes an error, and the numerical libraries use one
-    thread: with more, the last bits would depend on how many there happen to be.
+def _silent() -> Iterator[None]:
+    """No warning leaves, and none becomes an error.
 
     Filters of warnings are the process's own: this is entered by one thread only.
     """
-    with warnings.catch_warnings(), np.errstate(all="ignore"), threadpool_limits(1):
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
+        yield
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silent, and with one thread of the numerical libraries: with more, the last bits
+    would depend on how many there happen to be.
+    """
+    with _silent(), threadpool_limits(1):
         yield
 
 
 def _run(
     job: Callable[[int], Callable[[], Any]],
     n: int,
+    progress: Progress,
     *,
     n_jobs: int | None,
-    doing: str,
     threads: bool = False,
 ) -> Iterator[Any]:
     """Yield the results of n tasks in order; in other workers where that pays.
@@ -375,7 +386,7 @@ def _run(
     """
     if n == 0:
         return
-    with _quiet(), Progress(doing, n) as progress:
+    with _quiet():
         start = time.perf_counter()
         yield job(0)()
         each = time.perf_counter() - start

@@ -268,8 +268,8 @@ class Ensemble:
 
     @cached_property
     def _levels(self) -> list[tuple[Ints, Ints, Ints]]:
-        """From the roots down: the inner nodes of a level, and their places and those
-        of the leaves in it. A level is all left children, then all right ones.
+        """From the roots down: the nodes of a level, and the places in it of its inner
+        nodes and of its leaves. A level is all left children, then all right ones.
         """
         levels: list[tuple[Ints, Ints, Ints]] = []
         level: Ints = self.roots

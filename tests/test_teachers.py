@@ -201,7 +201,8 @@ def test_workers_give_the_same_votes(
     chunks = chunk_rows(X, y, None, n_chunks=6)
     search = GridSearchCV(DecisionTreeClassifier(), {"max_depth": [1, 3]}, cv=2)
     alone = ask(run(search, X, y, chunks), X, n_classes=2)
-    monkeypatch.setattr(module, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(module, "_TRIAL_SECONDS", 0.0)
+    monkeypatch.setattr(module, "_PROCESS_SECONDS", 0.0)
     with joblib.parallel_backend(backend, n_jobs=2):
         together = ask(run(search, X, y, chunks, n_jobs=2), X, n_classes=2, n_jobs=2)
     assert (alone == together).all()

@@ -10,6 +10,8 @@ numbers, so nor do votes depend on other teachers.
 
 from __future__ import annotations
 
+import math
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
@@ -39,8 +41,8 @@ Floats = npt.NDArray[np.floating[Any]]
 Ints = npt.NDArray[np.int64]
 
 _MAX_ITER = 200
-_DECREMENT = 1e-5  # of Newton's method, as part of the loss
-_KEEP_FACTOR = 0.3  # a Hessian serves on while the decrement falls by this
+_DECREMENT = 1e-5  # of Newton's method, as part of the loss, before its last step
+_KEEP_FACTOR = 0.5  # a Hessian serves on while the decrement falls by this
 _SHORTEST = 1e-6  # step that is tried
 _CLOSE = 1e-3  # relative change of a score; the next would be the square of that
 _LARGEST = 1e100  # feature
@@ -107,10 +109,20 @@ def fit(model: Any, features: Any, labels: npt.NDArray[Any]) -> Any:
         return model
     if issparse(features):
         return model.fit(features, labels)
-    X = validate_data(model, features, dtype=np.float64)
+    X = _checked(model, features)
     model.classes_, codes = np.unique(labels, return_inverse=True)
     _SOLVERS[type(model)](model, X, codes)
     return model
+
+
+def _checked(model: Any, features: Any) -> Floats:
+    """Return finite floats as scikit-learn would; at once, if they are that."""
+    table = type(features) is np.ndarray and features.ndim == 2
+    if table and features.dtype == np.float64 and np.isfinite(features).all():
+        model.n_features_in_ = features.shape[1]
+    else:
+        features = validate_data(model, features, dtype=np.float64)
+    return np.asarray(features)
 
 
 def _fit_logistic(model: Any, X: Floats, codes: Ints) -> None:
@@ -357,11 +369,10 @@ def _contrasts(k: int) -> tuple[Floats, Ints, Ints, Floats]:
 
 
 @lru_cache(maxsize=8)
-def _places(r: int, m: int) -> tuple[Ints, Ints, Ints]:
-    """The pairs of r features, and where the product of each pair of m contrasts with
-    each pair of features goes in the Hessian.
+def _places(r: int, m: int) -> Ints:
+    """Where in the Hessian the product of each pair of m contrasts with each pair of r
+    features goes.
     """
-    pairs = np.tril_indices(r)
 
     def numbered(size: int) -> Ints:
         number = np.empty((size, size), dtype=np.int64)
@@ -369,8 +380,33 @@ def _places(r: int, m: int) -> tuple[Ints, Ints, Ints]:
         number[a, b] = number[b, a] = np.arange(len(a))
         return number
 
-    where = numbered(m)[:, None, :, None] * len(pairs[0]) + numbered(r)[None, :, None]
-    return *pairs, where.reshape(m * r, m * r).astype(np.int32)
+    n_pairs = r * (r + 1) // 2
+    where = numbered(m)[:, None, :, None] * n_pairs + numbered(r)[None, :, None]
+    return where.reshape(m * r, m * r)
+
+
+def _pairs(rows: Floats) -> Floats:
+    """The products of each row with those up to it."""
+    r, n = rows.shape
+    out, start = _scratch("pairs", (r * (r + 1) // 2, n), rows.dtype), 0
+    for i in range(r):
+        np.multiply(rows[: i + 1], rows[i], out=out[start : start + i + 1])
+        start += i + 1
+    return out
+
+
+_memory = threading.local()
+
+
+def _scratch(name: str, shape: tuple[int, ...], kind: Any) -> Floats:
+    """Memory to write to, the same one every time: to get as much anew from the system
+    takes longer than to compute what it is for.
+    """
+    kept: dict[Any, Floats] = _memory.__dict__.setdefault("kept", {})
+    key, size = (name, kind), math.prod(shape)
+    if key not in kept or kept[key].size < size:
+        kept[key] = np.empty(size, dtype=kind)
+    return kept[key][:size].reshape(shape)
 
 
 def _softmax_newton(
@@ -379,7 +415,8 @@ def _softmax_newton(
     """Minimise the log loss of softmax plus penalty / 2 times the squared weights.
 
     Gradients are in double precision. The Hessian only shows the way, so single
-    precision does, and an old one serves as long as it leads on quickly.
+    precision does, and an old one, corrected by the gradients seen since, serves as
+    long as it leads on quickly.
     """
     n = rows.shape[1]
     if not len(rows) and not intercept:
@@ -408,7 +445,7 @@ def _softmax_newton(
         gradient = ((basis.T @ shares - target) @ rows.T + weights * at).ravel()
         if not before:
             curvature.factor(shares)
-        step = curvature.solve(gradient)
+        step = curvature.solve(at.ravel(), gradient)
         decrement = float(gradient @ step)
         way = step.reshape(m, r)
         if 0 <= decrement < _DECREMENT * loss:
@@ -437,18 +474,19 @@ def _softmax_newton(
 class _Curvature:
     """The Hessian of the penalised log loss, in features of unit size.
 
-    At first it is that of even shares: the same small matrix for each contrast.
+    At first it is that of even shares: the same small matrix for each contrast. Between
+    one factor and the next, gradients along the way correct it, as in L-BFGS.
     """
 
     def __init__(self, rows: Floats, weights: Floats, k: int, kind: Any) -> None:
         self.kind = kind
         basis, self._a, self._b, products = _contrasts(k)
         self._basis, self._products = basis.astype(kind), products.astype(kind)
-        first, second, self._where = _places(len(rows), k - 1)
+        self._where = _places(len(rows), k - 1)
         size = np.sqrt((rows * rows).mean(axis=1))
         size[size == 0] = 1.0
         small = (rows / size[:, None]).astype(kind)
-        self._pairs = (small[first] * small[second]).T
+        self._pairs = _pairs(small)
         self._size = np.tile(size, k - 1)
         self._ridge = np.tile(weights / size**2, k - 1).astype(kind)
         single = kind is np.float32
@@ -458,18 +496,37 @@ class _Curvature:
         even.flat[:: len(even) + 1] += (weights / size**2).astype(kind)
         self._factor, self._failed = self._potrf(even, lower=1)
         self._shape = k - 1, len(rows)
+        self._last: tuple[Floats, Floats] | None = None
+        self._seen: list[tuple[Floats, Floats, float]] = []
 
     def factor(self, shares: Floats) -> None:
         """Take the Hessian where the classes have these shares."""
         shares = shares.astype(self.kind)
         inner = self._basis.T @ shares
         curved = self._products @ shares - inner[self._a] * inner[self._b]
-        full = (curved @ self._pairs).ravel().take(self._where)
+        full = _scratch("full", self._where.shape, self.kind)
+        np.take(curved @ self._pairs.T, self._where, out=full, mode="clip")
         full.flat[:: len(full) + 1] += self._ridge
         self._factor, self._failed = self._potrf(full.T, lower=1, overwrite_a=1)
+        self._last, self._seen = None, []
 
-    def solve(self, gradient: Floats) -> Floats:
-        """Return the Newton step; NaN where the Hessian has no factor."""
+    def solve(self, at: Floats, gradient: Floats) -> Floats:
+        """Return the step from here; NaN where the Hessian has no factor."""
+        if self._last is not None:
+            by, turn = at - self._last[0], gradient - self._last[1]
+            if (along := float(by @ turn)) > 0:
+                self._seen.append((by, turn, along))
+        self._last = at, gradient
+        pulls: list[float] = []
+        for moved, turned, along in reversed(self._seen):
+            pulls.append(float(moved @ gradient) / along)
+            gradient = gradient - pulls[-1] * turned
+        step = self._plain(gradient)
+        for moved, turned, along in self._seen:
+            step = step + (pulls.pop() - float(turned @ step) / along) * moved
+        return step
+
+    def _plain(self, gradient: Floats) -> Floats:
         if self._failed:
             return np.full_like(gradient, np.nan)
         scaled = (gradient / self._size).astype(self.kind)
@@ -557,11 +614,12 @@ class Stack:
                 out[:, rows] = scores[0] > -self.intercept[0][:, None]
                 continue
             scores += self.intercept[:, :, None]
-            best, vote = scores[0], out[:, rows]
-            vote[:] = 0
-            for code in range(1, k):
-                vote[scores[code] > best] = code
+            best, vote = scores[0], np.zeros(scores.shape[1:], dtype=out.dtype)
+            for code in range(1, k):  # the first of the best, as argmax, and quicker
+                higher = scores[code] > best
+                np.maximum(vote, higher * out.dtype.type(code), out=vote)
                 np.maximum(best, scores[code], out=best)
+            out[:, rows] = vote
         out[self.silent] = NO_VOTE
 
 

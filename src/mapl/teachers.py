@@ -7,6 +7,7 @@ and no warning, message or count of such teachers leaves.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 import warnings
@@ -16,7 +17,7 @@ from copy import copy
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import joblib
 import numpy as np
@@ -25,18 +26,22 @@ from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 from threadpoolctl import threadpool_limits
 
-from mapl import linear, trees
+from mapl import linear
 from mapl.partition import n_rows, record_digests
-from mapl.progress import QUIET_SECONDS, Progress
-from mapl.trees import Ensemble
+from mapl.progress import Progress
 from mapl.votes import NO_VOTE
+
+if TYPE_CHECKING:  # loaded when teachers are asked; workers that train do without it
+    from mapl.trees import Ensemble, Trees
 
 Ints = npt.NDArray[np.int64]
 Predictions = npt.NDArray[np.integer[Any]]
 
 _BLOCK_CELLS = 1 << 24  # cells of the public data that are asked in one go
 _TASK_SECONDS = 1.0  # work handed to another process in one go
+_TRIAL_SECONDS = 0.1  # before it is decided where the rest is done
 _SMALL_SECONDS = 0.5  # of work that is not worth a thread
+_PROCESS_SECONDS = 4.0  # of work that is not worth a process: it takes some to start
 
 
 @dataclass(frozen=True)
@@ -93,13 +98,24 @@ def train(
         A directory, inside the trust boundary, that keeps finished teachers. Training
         that was interrupted goes on from there.
     """
-    seeds = _seeds_of(estimator)
+    seeds, known = _seeds_of(estimator), linear.fits(estimator)
+    table = type(features) is np.ndarray  # its own indexing is the quickest
 
     def job(j: int) -> Callable[[], Teacher | None]:
         rows = chunks[j]
-        seed = int(np.random.SeedSequence((random_state, j)).generate_state(1)[0] >> 1)
-        chunk = _safe_indexing(features, rows) if len(rows) else None
-        return _Fit(estimator, chunk, codes[rows], labels, seeds, seed, checkpoint)
+        chunk: Any = None
+        if len(rows):
+            chunk = features[rows] if table else _safe_indexing(features, rows)
+        return _Fit(
+            estimator,
+            known,
+            chunk,
+            codes[rows],
+            labels,
+            seeds,
+            (random_state, j),
+            checkpoint,
+        )
 
     teachers: dict[int, Teacher | None] = {}
     with Progress("Training teachers", len(chunks)) as progress:
@@ -162,18 +178,20 @@ class Panel:
 
     def __init__(self, teachers: list[Teacher | None], *, n_classes: int) -> None:
         self.teachers, self.n_classes = teachers, n_classes
+        from mapl.trees import Ensemble, Trees
+
         with _silent():
             ready = [_ready(teacher) for teacher in teachers]
         self._stacked = [j for j, one in enumerate(ready) if isinstance(one, tuple)]
         self._read = [j for j, one in enumerate(ready) if isinstance(one, Ensemble)]
         self._others = [j for j, one in enumerate(ready) if one is None]
         self._stack: linear.Stack | None = None
-        self._trees: trees.Trees | None = None
+        self._trees: Trees | None = None
         if self._stacked:
             found = [one if isinstance(one, tuple) else None for one in ready]
             self._stack = linear.Stack(found, n_classes=n_classes)
         if self._read:
-            self._trees = trees.Trees([cast(Ensemble, ready[j]) for j in self._read])
+            self._trees = Trees([cast(Ensemble, ready[j]) for j in self._read])
             self._codes = np.full((len(self._read), n_classes), NO_VOTE)
             for row, j in zip(self._codes, self._read, strict=True):
                 codes = cast(Teacher, teachers[j]).own_codes()
@@ -219,13 +237,15 @@ class Panel:
 
 def _ready(teacher: Teacher | None) -> tuple[Any, ...] | Ensemble | None:
     """Return a teacher's coefficients, or its trees if they are quick; else None."""
+    from mapl import trees
+
     if teacher is None or teacher.model is None:
         return None
     try:
         if known := linear.affine(teacher.model):
             return *known, teacher.own_codes()
         if trees.reads(teacher.model):
-            ensemble = Ensemble(teacher.model)
+            ensemble = trees.Ensemble(teacher.model)
             return ensemble if ensemble.quick else None
     except Exception:
         return None  # whatever it was, it is private
@@ -252,11 +272,12 @@ class _Fit:
     """The training of one teacher, as a task that another process can run."""
 
     estimator: Any
+    linear: bool  # fitted by `mapl.linear`
     features: Any
     codes: Ints
     labels: npt.NDArray[Any]
     seeds: list[str]  # parameters that get one
-    seed: int
+    seed: tuple[int, int]
     checkpoint: str | None
 
     def __call__(self) -> Teacher | None:
@@ -294,7 +315,7 @@ class _Fit:
             try:
                 model = clone(self.estimator)
                 _set_named(model, self.seeds, self.seed)
-                fit = linear.fit if linear.fits(model) else type(model).fit
+                fit = linear.fit if self.linear else type(model).fit
                 fit(model, self.features, given[local])
                 return Teacher(model, given, present)
             except Exception:  # noqa: S112 - whatever it was, it is private
@@ -304,7 +325,7 @@ class _Fit:
 
 def set_seeds(model: Any, seed: int) -> None:
     """Set every random_state among the parameters."""
-    _set_named(model, _seeds_of(model), seed)
+    _set_named(model, _seeds_of(model), (seed,))
 
 
 def _seeds_of(model: Any) -> list[str]:
@@ -315,12 +336,14 @@ def _seeds_of(model: Any) -> list[str]:
     ]
 
 
-def _set_named(model: Any, names: list[str], seed: int) -> None:
-    rng = np.random.RandomState(seed % 2**32)
-    values = {name: int(rng.randint(2**31 - 1)) for name in names}
-    if set(values) == {"random_state"}:
+def _set_named(model: Any, names: list[str], seed: tuple[int, ...]) -> None:
+    if not names:
+        return
+    drawn = np.random.SeedSequence(seed).generate_state(len(names)) >> 1
+    values = dict(zip(names, drawn.tolist(), strict=True))
+    if names == ["random_state"]:
         model.random_state = values["random_state"]  # ten times as fast
-    elif values:
+    else:
         model.set_params(**values)
 
 
@@ -380,26 +403,27 @@ def _run(
 ) -> Iterator[Any]:
     """Yield the results of n tasks in order; in other workers where that pays.
 
-    The first task is run here and timed. Tasks are handed over in groups of about a
-    second; if all of them together do not take long, they are run here. Where a task
-    is run does not change what comes of it.
+    The first tasks are run here and timed. If all of them together do not take long,
+    so are the others; else these are handed over in groups of about a second, smaller
+    ones towards the end, so that all workers finish at about the same time. Where a
+    task is run does not change what comes of it.
     """
-    if n == 0:
-        return
+    n_workers = joblib.effective_n_jobs(n_jobs)
+    worth = _SMALL_SECONDS if threads else _PROCESS_SECONDS
+    worth = math.inf if n_workers == 1 else worth
     with _quiet():
-        start = time.perf_counter()
-        yield job(0)()
-        each = time.perf_counter() - start
-        progress.advance(1)
-        # Processes take seconds to start, threads none.
-        worth = _SMALL_SECONDS if threads else QUIET_SECONDS
-        if joblib.effective_n_jobs(n_jobs) == 1 or each * n < worth:
-            for j in range(1, n):
-                yield job(j)()
-                progress.advance(1)
+        done, spent, each = 0, 0.0, math.inf
+        while done < n and (spent < _TRIAL_SECONDS or each * (n - done) < worth):
+            start = time.perf_counter()
+            result = job(done)()
+            took = time.perf_counter() - start
+            done, spent, each = done + 1, spent + took, min(each, took)
+            progress.advance(1)
+            yield result
+        if done == n:
             return
-        size = max(1, min(int(_TASK_SECONDS / max(each, 1e-9)), n // 8 + 1))
-        groups = [range(a, min(n, a + size)) for a in range(1, n, size)]
+        size = max(1, int(_TASK_SECONDS / max(each, 1e-9)))
+        groups = _groups(done, n, size, 4 * n_workers)
         workers = joblib.Parallel(
             n_jobs=n_jobs,
             prefer="threads" if threads else None,
@@ -414,6 +438,14 @@ def _run(
         for results in workers(tasks):
             yield from results
             progress.advance(len(results))
+
+
+def _groups(start: int, stop: int, size: int, parts: int) -> Iterator[range]:
+    """Cut a range: pieces of the size, at most the given part of what is left."""
+    while start < stop:
+        group = range(start, start + min(size, -(-(stop - start) // parts)))
+        yield group
+        start = group.stop
 
 
 def _run_group(tasks: Iterable[Callable[[], Any]], parent: int) -> list[Any]:

@@ -19,6 +19,7 @@ students  what is learned in the end; the number of teachers goes by the rule. N
 import argparse
 import json
 import math
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -409,6 +410,12 @@ def students(folder: Path, runs: int, names: list[str]) -> Iterator[dict[str, An
                 rest = (votes, n_classes, pool, X_test, y_test)
                 learner = teacher if student is None else student
                 tuned[epsilon].append(tuned_noisy_max(learner, epsilon, *rest))
+                print(
+                    f"{name}, run {run + 1} of {runs}, epsilon {epsilon}: "
+                    f"{scores[epsilon][-1]:.4f} in {seconds[epsilon]:.0f} s, "
+                    f"noisy max {max(tuned[epsilon][-1]):.4f}",
+                    file=sys.stderr,
+                )
         for epsilon in EPSILONS[name]:
             yield {
                 "student": name,

@@ -35,6 +35,7 @@ from mapl.student import (
     Smoother,
     ask_in_rounds,
     decide,
+    is_linear,
     public_features,
 )
 
@@ -502,6 +503,33 @@ def test_batches_grow_until_the_dissents_are_nearly_spent() -> None:
     assert (soft.smooth.argmax(axis=1) == truth).mean() > 0.95
     assert np.allclose(soft.smooth.sum(axis=1), 1, atol=1e-5)
     assert soft.noisy.shape == (n, 2)
+
+
+def test_a_forest_finds_what_the_regression_has_missed() -> None:
+    rng = np.random.default_rng(0)
+    n = 4000
+    features = rng.uniform(0, 9, size=(n, 2))
+    truth = (features.astype(int).sum(axis=1) % 2).astype(int)  # a chequerboard
+    votes = np.where(rng.random((99, n)) < 0.1, 1 - truth, truth).astype(np.int8)
+    right = []
+    for refine in (False, True):
+        budget = Budget(epsilon=50, delta=1e-5)
+        labeler = Labeler(votes, n_classes=2, budget=budget)
+        mechanism = mapl.ChargedDissent.for_budget(
+            epsilon=50, delta=1e-5, dissents=n // 2, n_teachers=99, n_classes=2
+        )
+        labeler.open(mechanism)
+        soft = ask_in_rounds(labeler, mechanism, features, refine=refine)
+        assert np.allclose(soft.smooth.sum(axis=1), 1, atol=1e-5)
+        right.append((soft.smooth.argmax(axis=1) == truth).mean())
+    assert right[1] > right[0] + 0.05
+
+
+def test_linear_students_are_known() -> None:
+    assert is_linear(LogisticRegression())
+    assert is_linear(make_pipeline(StandardScaler(), LogisticRegression()))
+    assert not is_linear(RandomForestClassifier())
+    assert not is_linear(make_pipeline(StandardScaler(), RandomForestClassifier()))
 
 
 def test_teachers_who_never_disagree_are_not_asked_for_ever() -> None:

@@ -373,3 +373,14 @@ def test_queries_that_are_no_numbers_are_told_to_each_teacher() -> None:
     assert (ask(teachers, missing, n_classes=2) == NO_VOTE).all()
     words = np.full((3, X.shape[1]), "word", dtype=object)
     assert (ask(teachers, words, n_classes=2) == NO_VOTE).all()
+
+
+def test_a_gradient_that_does_not_turn_says_nothing_about_curvature() -> None:
+    rng = np.random.default_rng(0)
+    rows, weights = rng.normal(size=(5, 40)), np.ones(5)
+    curvature = linear._Curvature(rows, weights, 3, np.float32)
+    at, gradient = np.zeros(10), rng.normal(size=10)
+    first = curvature.solve(at, gradient)
+    assert (curvature.solve(at, gradient) == first).all()
+    turned = curvature.solve(at - first, gradient / 2)  # it went half of the way
+    assert np.allclose(turned, first)  # as much again leads to the end

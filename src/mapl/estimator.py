@@ -30,7 +30,13 @@ from mapl.labeler import Budget, Labeler
 from mapl.mechanisms import ABSTAIN, ChargedDissent, NoisyMax, SparseVector
 from mapl.partition import chunk_rows, record_digests
 from mapl.planner import dissents_for, teachers_for
-from mapl.student import ask_in_rounds, fit_hard, fit_soft, public_features
+from mapl.student import (
+    ask_in_rounds,
+    fit_hard,
+    fit_soft,
+    is_linear,
+    public_features,
+)
 from mapl.teachers import ask, set_seeds, train
 
 if TYPE_CHECKING:
@@ -334,7 +340,13 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         set_seeds(student, seed)
         if isinstance(mechanism, ChargedDissent):
             features = public_features(self._estimator(), pool)
-            soft = ask_in_rounds(labeler, mechanism, features, seed=seed)
+            soft = ask_in_rounds(
+                labeler,
+                mechanism,
+                features,
+                refine=not is_linear(student),
+                seed=seed,
+            )
             self.soft_labels_ = soft.noisy
             self.public_labels_ = soft.labels
             self.spending_ = list(zip(soft.asked, soft.spent, strict=True))

@@ -6,12 +6,13 @@ points tell it more for the same price. They are smoothed by a softmax regressio
 public features, and what is smoothed is the guess for the next batch of
 `ChargedDissent`: it begins with few points and a poor guess, and asks for more and more
 as the guess gets better and dissent rarer. Which features and which penalty serve best
-is found on the noisy shares themselves. At the end the smoothed shares are the soft
-labels of any classifier.
+is found on the noisy shares themselves. At the end a forest looks for what the
+regression has missed, and the smoothed shares are the soft labels of any classifier.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,7 @@ _CHOOSE_AT = (0.15, 0.5, 1.0)  # of the dissents: when the regression is chosen
 _SPREADS = (1.0, 4.0, 16.0, 64.0)  # variance of its weights before any data
 _WAVES, _FREQUENCIES = 600, (0.5, 2.0)  # random Fourier features beside the others
 _STRAY = 0.15  # how far a point's share may lie from what the student says
+_TREES, _LEAF_NOISE = 100, 0.12  # of the forest that looks for what is left
 _MOST_FEATURES = 1500  # beyond, public features are projected
 
 
@@ -59,7 +61,12 @@ class SoftLabels:
 
 
 def ask_in_rounds(
-    labeler: Labeler, mechanism: ChargedDissent, features: Floats, *, seed: int = 0
+    labeler: Labeler,
+    mechanism: ChargedDissent,
+    features: Floats,
+    *,
+    refine: bool = True,
+    seed: int = 0,
 ) -> SoftLabels:
     """Ask in growing batches, until the dissents are nearly spent.
 
@@ -73,17 +80,22 @@ def ask_in_rounds(
         Its public parameters are used here.
     features : ndarray, shape (n_points, n_features)
         Public features of the pool.
+    refine : bool
+        Whether a forest looks for what the regression has missed: a linear student
+        could not learn it.
     seed : int
         For the order of asking, and the features.
     """
     with threadpool_limits(1):  # products this small lose by waiting for threads
-        return _rounds(labeler, mechanism, features, np.random.default_rng(seed))
+        rng = np.random.default_rng(seed)
+        return _rounds(labeler, mechanism, features, refine, rng)
 
 
 def _rounds(
     labeler: Labeler,
     mechanism: ChargedDissent,
     features: Floats,
+    refine: bool,
     rng: np.random.Generator,
 ) -> SoftLabels:
     n, n_classes = len(features), mechanism.n_classes
@@ -106,6 +118,8 @@ def _rounds(
         spent.append(disagreed / mechanism.dissents)
         smooth = smoother.fit(shares, spent[-1], last=last)
         if last:
+            if refine:
+                smooth = _refined(smooth, shares, features, variance)
             labels = decide(shares, smooth, variance).labels()
             return SoftLabels(shares.mean(), smooth, labels, asked, spent)
         guess = smooth.argmax(axis=1)
@@ -147,6 +161,10 @@ class Shares:
     def known(self) -> Ints:
         """Return the points that were asked for."""
         return np.flatnonzero(self._asked)
+
+    def asked(self) -> Ints:
+        """Return how often each point was asked for."""
+        return self._asked[:, 0]
 
     def mean(self) -> Floats:
         """Return the averaged shares; even ones where nothing was asked."""
@@ -266,6 +284,28 @@ class Smoother:
         self._map, self._spread = best
 
 
+def _refined(
+    smooth: Floats, shares: Shares, features: Floats, variance: float
+) -> Floats:
+    """Add what a forest finds in the noisy shares that the regression has missed.
+
+    Its leaves hold so many points that the noise on the mean of one is _LEAF_NOISE.
+    """
+    from sklearn.ensemble import ExtraTreesRegressor
+
+    rows = shares.known()
+    times = shares.asked()[rows]
+    leaf = math.ceil(variance / _LEAF_NOISE**2 / float(times.mean()))
+    forest = ExtraTreesRegressor(
+        _TREES, min_samples_leaf=max(1, leaf), max_features=0.5, random_state=0
+    )
+    table = np.clip(np.nan_to_num(features), -1e30, 1e30)  # trees refuse other numbers
+    missed = shares.mean()[rows] - smooth[rows]
+    forest.fit(table[rows], missed, sample_weight=times)
+    refined = np.maximum(smooth + forest.predict(table), 1e-6)
+    return np.asarray(refined / refined.sum(axis=1, keepdims=True))
+
+
 class _Order:
     """All points in random order, and again, and again."""
 
@@ -342,6 +382,14 @@ def _softmax_shares(table: Singles, weights: Floats) -> Floats:
     logits = table @ single[:-1] + single[-1]
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+
+
+def is_linear(student: Any) -> bool:
+    """Whether a classifier, or the end of a pipeline, is one of scikit-learn's linear
+    ones.
+    """
+    last = student[-1] if isinstance(student, Pipeline) else student
+    return any(kind.__name__ == "LinearClassifierMixin" for kind in type(last).mro())
 
 
 def public_features(estimator: Any, pool: Any) -> Floats:

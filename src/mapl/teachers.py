@@ -23,6 +23,7 @@ import joblib
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
+from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
 from threadpoolctl import threadpool_limits
 
@@ -98,6 +99,7 @@ def train(
         A directory, inside the trust boundary, that keeps finished teachers. Training
         that was interrupted goes on from there.
     """
+    estimator = clone(estimator)
     seeds, known = _seeds_of(estimator), linear.fits(estimator)
     table = type(features) is np.ndarray  # its own indexing is the quickest
 
@@ -140,12 +142,12 @@ def _train_pairs(
     present = [np.unique(codes[rows]) for rows in chunks]
     pairs = [j for j, some in enumerate(present) if len(some) == 2]
     mine, second = [chunks[j] for j in pairs], [int(present[j][1]) for j in pairs]
-    blank, teachers = clone(estimator), {}
+    teachers = {}
     with _quiet():
         for i, coef, intercept in linear.fit_pairs(
-            blank, features, codes, mine, second
+            estimator, features, codes, mine, second
         ):
-            model, own = copy(blank), present[pairs[i]]
+            model, own = copy(estimator), present[pairs[i]]
             model.coef_, model.intercept_ = coef, intercept
             model.classes_, model.n_features_in_ = labels[own], features.shape[1]
             model.n_iter_ = np.ones(1, dtype=np.int32)
@@ -313,7 +315,7 @@ class _Fit:
         # Some learners want class numbers without gaps: those of this chunk.
         for given in (self.labels[present], np.arange(len(present))):
             try:
-                model = clone(self.estimator)
+                model = self._blank()
                 _set_named(model, self.seeds, self.seed)
                 fit = linear.fit if self.linear else type(model).fit
                 fit(model, self.features, given[local])
@@ -321,6 +323,13 @@ class _Fit:
             except Exception:  # noqa: S112 - whatever it was, it is private
                 continue
         return None
+
+    def _blank(self) -> Any:
+        """A clone; of a linear model, whose parameters are numbers and words, a copy is
+        the same, and quicker.
+        """
+        whole = self.linear and not isinstance(self.estimator, Pipeline)
+        return copy(self.estimator) if whole else clone(self.estimator)
 
 
 def set_seeds(model: Any, seed: int) -> None:

@@ -37,6 +37,7 @@ from mapl.student import (
     decide,
     is_linear,
     public_features,
+    refined,
 )
 
 # So large that the noise is 0 but once in e^100 draws: some of the checks compare two
@@ -511,17 +512,16 @@ def test_a_forest_finds_what_the_regression_has_missed() -> None:
     features = rng.uniform(0, 9, size=(n, 2))
     truth = (features.astype(int).sum(axis=1) % 2).astype(int)  # a chequerboard
     votes = np.where(rng.random((99, n)) < 0.1, 1 - truth, truth).astype(np.int8)
-    right = []
-    for refine in (False, True):
-        budget = Budget(epsilon=50, delta=1e-5)
-        labeler = Labeler(votes, n_classes=2, budget=budget)
-        mechanism = mapl.ChargedDissent.for_budget(
-            epsilon=50, delta=1e-5, dissents=n // 2, n_teachers=99, n_classes=2
-        )
-        labeler.open(mechanism)
-        soft = ask_in_rounds(labeler, mechanism, features, refine=refine)
-        assert np.allclose(soft.smooth.sum(axis=1), 1, atol=1e-5)
-        right.append((soft.smooth.argmax(axis=1) == truth).mean())
+    budget = Budget(epsilon=50, delta=1e-5)
+    labeler = Labeler(votes, n_classes=2, budget=budget)
+    mechanism = mapl.ChargedDissent.for_budget(
+        epsilon=50, delta=1e-5, dissents=n // 2, n_teachers=99, n_classes=2
+    )
+    labeler.open(mechanism)
+    soft = ask_in_rounds(labeler, mechanism, features)
+    shares = refined(soft, features)
+    assert np.allclose(shares.sum(axis=1), 1, atol=1e-5)
+    right = [(each.argmax(axis=1) == truth).mean() for each in (soft.smooth, shares)]
     assert right[1] > right[0] + 0.05
 
 

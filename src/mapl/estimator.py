@@ -36,6 +36,7 @@ from mapl.student import (
     fit_soft,
     is_linear,
     public_features,
+    refined,
 )
 from mapl.teachers import ask, set_seeds, train
 
@@ -340,17 +341,13 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         set_seeds(student, seed)
         if isinstance(mechanism, ChargedDissent):
             features = public_features(self._estimator(), pool)
-            soft = ask_in_rounds(
-                labeler,
-                mechanism,
-                features,
-                refine=not is_linear(student),
-                seed=seed,
-            )
+            soft = ask_in_rounds(labeler, mechanism, features, seed=seed)
             self.soft_labels_ = soft.noisy
             self.public_labels_ = soft.labels
             self.spending_ = list(zip(soft.asked, soft.spent, strict=True))
-            self.student_ = fit_soft(student, pool, soft.smooth, self.classes_)
+            # A linear student could not learn what a forest finds.
+            shares = soft.smooth if is_linear(student) else refined(soft, features)
+            self.student_ = fit_soft(student, pool, shares, self.classes_)
         else:
             rng = np.random.default_rng(seed)
             self.public_labels_ = self._asked(labeler, mechanism, pool, rng)

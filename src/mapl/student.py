@@ -47,13 +47,15 @@ _MOST_FEATURES = 1500  # beyond, public features are projected
 class SoftLabels:
     """What the rounds of asking came to. Public.
 
-    ``noisy`` are the averaged shares as published, ``smooth`` what regression makes of
-    them: rows add up to 1. ``labels`` follow from both, ABSTAIN where they leave it
-    open. For each batch, ``asked`` is its number of points and ``spent`` the part of
-    the dissents used until then, estimated from what was published.
+    ``noisy`` are the averaged shares as published, ``precision`` is 1 over the variance
+    of their noise; ``smooth`` is what regression makes of them: rows add up to 1.
+    ``labels`` follow from both, ABSTAIN where they leave it open. For each batch,
+    ``asked`` is its number of points and ``spent`` the part of the dissents used until
+    then, estimated from what was published.
     """
 
     noisy: Floats
+    precision: Floats
     smooth: Floats
     labels: Ints
     asked: list[int]
@@ -61,12 +63,7 @@ class SoftLabels:
 
 
 def ask_in_rounds(
-    labeler: Labeler,
-    mechanism: ChargedDissent,
-    features: Floats,
-    *,
-    refine: bool = True,
-    seed: int = 0,
+    labeler: Labeler, mechanism: ChargedDissent, features: Floats, *, seed: int = 0
 ) -> SoftLabels:
     """Ask in growing batches, until the dissents are nearly spent.
 
@@ -80,22 +77,17 @@ def ask_in_rounds(
         Its public parameters are used here.
     features : ndarray, shape (n_points, n_features)
         Public features of the pool.
-    refine : bool
-        Whether a forest looks for what the regression has missed: a linear student
-        could not learn it.
     seed : int
         For the order of asking, and the features.
     """
     with threadpool_limits(1):  # products this small lose by waiting for threads
-        rng = np.random.default_rng(seed)
-        return _rounds(labeler, mechanism, features, refine, rng)
+        return _rounds(labeler, mechanism, features, np.random.default_rng(seed))
 
 
 def _rounds(
     labeler: Labeler,
     mechanism: ChargedDissent,
     features: Floats,
-    refine: bool,
     rng: np.random.Generator,
 ) -> SoftLabels:
     n, n_classes = len(features), mechanism.n_classes
@@ -118,10 +110,10 @@ def _rounds(
         spent.append(disagreed / mechanism.dissents)
         smooth = smoother.fit(shares, spent[-1], last=last)
         if last:
-            if refine:
-                smooth = _refined(smooth, shares, features, variance)
             labels = decide(shares, smooth, variance).labels()
-            return SoftLabels(shares.mean(), smooth, labels, asked, spent)
+            precision = shares.asked() / max(variance, 1e-8)
+            noisy = shares.mean()
+            return SoftLabels(noisy, precision, smooth, labels, asked, spent)
         guess = smooth.argmax(axis=1)
         price = max(1 - float(smooth.max(axis=1).mean()), _LEAST_DISSENT)
         left = _NEARLY - spent[-1]
@@ -284,26 +276,21 @@ class Smoother:
         self._map, self._spread = best
 
 
-def _refined(
-    smooth: Floats, shares: Shares, features: Floats, variance: float
-) -> Floats:
-    """Add what a forest finds in the noisy shares that the regression has missed.
+def refined(soft: SoftLabels, features: Floats) -> Floats:
+    """Return the smoothed shares with what a forest finds in the noisy ones beside.
 
     Its leaves hold so many points that the noise on the mean of one is _LEAF_NOISE.
     """
     from sklearn.ensemble import ExtraTreesRegressor
 
-    rows = shares.known()
-    times = shares.asked()[rows]
-    leaf = math.ceil(variance / _LEAF_NOISE**2 / float(times.mean()))
+    leaf = math.ceil(1 / (_LEAF_NOISE**2 * float(soft.precision.mean())))
     forest = ExtraTreesRegressor(
-        _TREES, min_samples_leaf=max(1, leaf), max_features=0.5, random_state=0
+        _TREES, min_samples_leaf=leaf, max_features=0.5, random_state=0
     )
     table = np.clip(np.nan_to_num(features), -1e30, 1e30)  # trees refuse other numbers
-    missed = shares.mean()[rows] - smooth[rows]
-    forest.fit(table[rows], missed, sample_weight=times)
-    refined = np.maximum(smooth + forest.predict(table), 1e-6)
-    return np.asarray(refined / refined.sum(axis=1, keepdims=True))
+    forest.fit(table, soft.noisy - soft.smooth, sample_weight=soft.precision)
+    shares = np.maximum(soft.smooth + forest.predict(table), 1e-6)
+    return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 
 class _Order:

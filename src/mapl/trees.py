@@ -105,9 +105,15 @@ class Trees:
         )
 
     @cached_property
-    def _alike(self) -> bool:
-        n_trees = self.ensembles[0].n_trees
-        return all(one.pure and one.n_trees == n_trees for one in self.ensembles)
+    def _alike(self) -> tuple[Array, Array]:
+        """Which models have trees that each name a class, and as many as the first; and
+        the numbers of their trees.
+        """
+        n_trees = [one.n_trees for one in self.ensembles]
+        pure = np.array([one.pure for one in self.ensembles])
+        alike = np.flatnonzero(pure & (np.array(n_trees) == n_trees[0]))
+        starts = np.cumsum([0, *n_trees])[alike]
+        return alike, starts[:, None] + np.arange(n_trees[0])
 
     def _walked(self, point: Array) -> Ints:
         feature, threshold, ways, roots = self._ways
@@ -120,19 +126,18 @@ class Trees:
             said[moving] = here
             inner = here >= 0
             moving, here = moving[inner], here[inner]
-        answers = ~said[:, None]
-        if self._alike:
+        answers, out = ~said, np.empty(len(self.ensembles), dtype=np.int64)
+        alike, theirs = self._alike
+        if len(alike):
             # One class after the other; classes that a model lacks count nothing.
-            by_model = answers.reshape(len(self.ensembles), -1)
-            counts = [(by_model == c).sum(axis=1) for c in range(by_model.max() + 1)]
-            return np.asarray(np.argmax(counts, axis=0))
+            named = answers[theirs]
+            counts = [(named == c).sum(axis=1) for c in range(named.max() + 1)]
+            out[alike] = np.argmax(counts, axis=0)
         ends = np.cumsum([one.n_trees for one in self.ensembles])
-        return np.array(
-            [
-                one.classes(answers[end - one.n_trees : end])[0]
-                for one, end in zip(self.ensembles, ends, strict=True)
-            ]
-        )
+        for j in np.setdiff1d(np.arange(len(out)), alike):
+            one, end = self.ensembles[j], ends[j]
+            out[j] = one.classes(answers[end - one.n_trees : end, None])[0]
+        return out
 
 
 class _Questions:

@@ -1,4 +1,6 @@
 import os
+import threading
+import time
 import warnings
 from typing import Any
 
@@ -12,6 +14,7 @@ from sklearn.tree import DecisionTreeClassifier
 from mapl import progress as progress_module
 from mapl import teachers as module
 from mapl.partition import chunk_rows
+from mapl.progress import Progress
 from mapl.teachers import ask, train
 from mapl.votes import NO_VOTE
 
@@ -206,6 +209,19 @@ def test_workers_give_the_same_votes(
     with joblib.parallel_backend(backend, n_jobs=2):
         together = ask(run(search, X, y, chunks, n_jobs=2), X, n_classes=2, n_jobs=2)
     assert (alone == together).all()
+
+
+def test_one_quick_task_does_not_keep_the_others_from_the_workers() -> None:
+    def job(j: int) -> Any:
+        def task() -> int:
+            time.sleep(0.05 if j else 0.0)
+            return threading.get_ident()
+
+        return task
+
+    with Progress("Testing", 30) as progress:
+        threads = list(module._run(job, 30, progress, n_jobs=2, threads=True))
+    assert len(set(threads)) > 1
 
 
 def test_blocks_of_queries_fit_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -423,17 +423,19 @@ def _run(
     worth = _SMALL_SECONDS if threads else _PROCESS_SECONDS
     worth = math.inf if n_workers == 1 else worth
     with _quiet():
-        done, spent, each = 0, 0.0, math.inf
-        while done < n and (spent < _TRIAL_SECONDS or each * (n - done) < worth):
+        done, spent = 0, 0.0
+        while True:
             start = time.perf_counter()
             result = job(done)()
-            took = time.perf_counter() - start
-            done, spent, each = done + 1, spent + took, min(each, took)
+            spent += time.perf_counter() - start
+            done += 1
             progress.advance(1)
             yield result
-        if done == n:
-            return
-        size = max(1, int(_TASK_SECONDS / max(each, 1e-9)))
+            if done == n:
+                return
+            if spent >= _TRIAL_SECONDS and spent / done * (n - done) > worth:
+                break
+        size = max(1, int(_TASK_SECONDS * done / spent))
         groups = _groups(done, n, size, 4 * n_workers)
         workers = joblib.Parallel(
             n_jobs=n_jobs,

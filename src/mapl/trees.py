@@ -105,15 +105,18 @@ class Trees:
         )
 
     @cached_property
-    def _alike(self) -> tuple[Array, Array]:
-        """Which models have trees that each name a class, and as many as the first; and
-        the numbers of their trees.
+    def _alike(self) -> tuple[Array, Array, list[tuple[int, slice]]]:
+        """Which models have trees that each name a class, and as many as the first; the
+        numbers of their trees; and the other models with theirs.
         """
-        n_trees = [one.n_trees for one in self.ensembles]
+        n_trees = np.array([one.n_trees for one in self.ensembles])
         pure = np.array([one.pure for one in self.ensembles])
-        alike = np.flatnonzero(pure & (np.array(n_trees) == n_trees[0]))
-        starts = np.cumsum([0, *n_trees])[alike]
-        return alike, starts[:, None] + np.arange(n_trees[0])
+        alike = pure & (n_trees == n_trees[0])
+        ends = np.cumsum(n_trees)
+        starts = ends - n_trees
+        trees = starts[alike, None] + np.arange(n_trees[0])
+        others = [(int(j), slice(starts[j], ends[j])) for j in np.flatnonzero(~alike)]
+        return np.flatnonzero(alike), trees, others
 
     def _walked(self, point: Array) -> Ints:
         feature, threshold, ways, roots = self._ways
@@ -127,16 +130,14 @@ class Trees:
             inner = here >= 0
             moving, here = moving[inner], here[inner]
         answers, out = ~said, np.empty(len(self.ensembles), dtype=np.int64)
-        alike, theirs = self._alike
+        alike, trees, others = self._alike
         if len(alike):
             # One class after the other; classes that a model lacks count nothing.
-            named = answers[theirs]
+            named = answers[trees]
             counts = [(named == c).sum(axis=1) for c in range(named.max() + 1)]
             out[alike] = np.argmax(counts, axis=0)
-        ends = np.cumsum([one.n_trees for one in self.ensembles])
-        for j in np.setdiff1d(np.arange(len(out)), alike):
-            one, end = self.ensembles[j], ends[j]
-            out[j] = one.classes(answers[end - one.n_trees : end, None])[0]
+        for j, own in others:
+            out[j] = self.ensembles[j].classes(answers[own, None])[0]
         return out
 
 

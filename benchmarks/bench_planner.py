@@ -21,6 +21,7 @@ import json
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,7 @@ from mapl.teachers import ask, set_seeds, train
 DELTA = 1e-5
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 AUTO_EPSILONS = (0.5, 2.0)
+QUERIES = 5000
 LABELS = {
     "magic": "target",
     "electricity": "target",
@@ -91,32 +93,32 @@ def read(folder: Path, name: str, run: int) -> tuple[Any, Any]:
     return X[order], y[order]
 
 
-def given(option: Option, votes: Any, features: Any, n_classes: int) -> int:
-    """Run a mechanism with the settings of the plan; return how many it answers."""
-    n = votes.shape[1]
+def given(option: Option, votes: Any, features: Any, truth: Any) -> tuple[int, float]:
+    """Run a mechanism with the settings of the plan; return how many queries it
+    answers, and how many of the answers are wrong.
+    """
+    n, n_classes = votes.shape[1], int(truth.max()) + 1
     settings = option.settings
     if not option.feasible:
-        return 0
+        return 0, np.nan
     if option.name == "noisy-max":
         mechanism = NoisyMax(
             sigma=round(settings["sigma"]), n_queries=n, n_classes=n_classes
         )
-        some = votes[:, : option.expected_answers]
-        return len(mechanism.answer(Votes(some, n_classes)).labels)
+        some = slice(option.expected_answers)
+        labels = mechanism.answer(Votes(votes[:, some], n_classes)).labels
+        return len(labels), float((labels != truth[some]).mean())
     if option.name == "sparse-vector":
-        sparse = SparseVector.for_budget(
-            epsilon=settings["epsilon"], delta=DELTA, cutoff=int(settings["cutoff"])
-        )
-        rng, found = np.random.default_rng(0), []
+        rng, right, wrong = np.random.default_rng(0), 0, 0
         for _ in range(20):  # it halts by chance: the mean over orders of the queries
-            order = rng.permutation(n)
-            found.append(
-                sparse.answer(Votes(votes[:, order], n_classes)).answered.sum()
-            )
             sparse = SparseVector.for_budget(
-                epsilon=settings["epsilon"], delta=DELTA, cutoff=sparse.cutoff
+                epsilon=settings["epsilon"], delta=DELTA, cutoff=int(settings["cutoff"])
             )
-        return round(float(np.mean(found)))
+            order = rng.permutation(n)
+            answer = sparse.answer(Votes(votes[:, order], n_classes))
+            hits = answer.labels[answer.answered] == truth[order][answer.answered]
+            right, wrong = right + hits.sum(), wrong + (~hits).sum()
+        return round((right + wrong) / 20), wrong / max(right + wrong, 1)
     charged = ChargedDissent(
         sigma=max(1, round(settings["sigma"])),
         dissents=int(settings["dissents"]),
@@ -125,70 +127,75 @@ def given(option: Option, votes: Any, features: Any, n_classes: int) -> int:
     )
     rounds = InOrder(features, np.arange(n), charged)
     rounds.ask(votes, until_spent=True)
-    return rounds.asked
+    labels, _ = rounds.decided()
+    return rounds.asked, float((labels != truth[: rounds.asked]).mean())
 
 
 def answers(folder: Path, names: list[str], runs: int) -> Iterator[dict[str, Any]]:
     for name in names:
         for kind, learner in LEARNERS.items():
             for epsilon in EPSILONS:
-                rows: dict[str, list[tuple[int, int, int]]] = {}
+                rows: dict[str, list[list[float]]] = {}
                 for run in range(runs):
-                    X, y = read(folder, name, run)
-                    n_classes, third = int(y.max()) + 1, len(X) // 3
-                    k = teachers_for(epsilon, n_classes, third)
-                    tried = pilot(
-                        learner,
-                        X[:third],
-                        y[:third],
-                        records_each=third // k,
-                        n_teachers=k,
-                        random_state=run,
-                    )
-                    queries = X[2 * third : 2 * third + 5000]
-                    made = plan(
-                        n_records=third,
-                        n_queries=len(queries),
-                        n_classes=n_classes,
-                        epsilon=epsilon,
-                        delta=DELTA,
-                        n_teachers=k,
-                        pilot=tried,
-                    )
-                    private = np.arange(third, 2 * third)
-                    votes = ask(
-                        train(
-                            learner,
-                            X,
-                            y,
-                            [private[j::k] for j in range(k)],
-                            labels=np.arange(n_classes),
-                            random_state=run,
-                        ),
-                        queries,
-                        n_classes=n_classes,
-                    )
-                    features = public_features(learner, queries)
-                    for option in made.options:
-                        option.settings["epsilon"] = epsilon
-                        found = given(option, votes, features, n_classes)
-                        rows.setdefault(option.name, []).append(
-                            (option.expected_answers, found, len(queries))
-                        )
-                for mechanism, triples in rows.items():
-                    foretold, found, n = np.mean(triples, axis=0)
-                    off = abs(foretold - found)
+                    for title, *row in planned(folder, name, learner, epsilon, run):
+                        rows.setdefault(title, []).append(row)
+                for mechanism, of_runs in rows.items():
+                    with warnings.catch_warnings():  # no answers have no errors
+                        warnings.simplefilter("ignore")
+                        means = np.nanmean(of_runs, axis=0)
+                    foretold, given, n, expected, wrong = means
+                    off = abs(foretold - given)
                     yield {
                         "set": name,
                         "learner": kind,
                         "epsilon": epsilon,
-                        "teachers": k,
                         "mechanism": mechanism,
                         "foretold": round(float(foretold)),
-                        "given": round(float(found)),
+                        "given": round(float(given)),
                         "queries": int(n),
-                        "right": bool(off <= 0.25 * found or off <= 0.05 * n),
+                        "errors foretold": round(float(expected), 3),
+                        "errors": round(float(wrong), 3),
+                        "right": bool(off <= 0.25 * given or off <= 0.05 * n),
                     }
+
+
+def planned(
+    folder: Path, name: str, learner: Any, epsilon: float, run: int
+) -> Iterator[tuple[Any, ...]]:
+    """Of each mechanism the name, the answers foretold from a pilot and those given,
+    the queries, the part of the answers foretold to be wrong and that which is.
+    """
+    X, y = read(folder, name, run)
+    n_classes, third = int(y.max()) + 1, len(X) // 3
+    k = teachers_for(epsilon, n_classes, third)
+    seed: dict[str, Any] = {"random_state": run}
+    each = third // k
+    tried = pilot(
+        *(learner, X[:third], y[:third]), records_each=each, n_teachers=k, **seed
+    )
+    asked = slice(2 * third, 2 * third + QUERIES)
+    made = plan(
+        n_records=third,
+        n_queries=len(y[asked]),
+        n_classes=n_classes,
+        epsilon=epsilon,
+        delta=DELTA,
+        n_teachers=k,
+        pilot=tried,
+    )
+    private = np.arange(third, 2 * third)
+    chunks = [private[j::k] for j in range(k)]
+    teachers = train(learner, X, y, chunks, labels=np.arange(n_classes), **seed)
+    votes = ask(teachers, X[asked], n_classes=n_classes)
+    features = public_features(learner, X[asked])
+    for option in made.options:
+        option.settings["epsilon"] = epsilon
+        found, wrong = given(option, votes, features, y[asked])
+        expected = np.nan if option.expected_error is None else option.expected_error
+        yield (
+            *(option.name, option.expected_answers, found, len(y[asked])),
+            *(expected, wrong),
+        )
 
 
 def auto(folder: Path, names: list[str], runs: int) -> Iterator[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """The commands, run as people run them, on files."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from mapl.cli import main
+from mapl.cli import errors_in_one_line, main
 
 
 def run(*arguments: Any, code: int = 0) -> Any:
@@ -371,3 +372,20 @@ def test_help_and_version_and_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mapl.demo.main", lambda: called.append(1))
     run("demo")
     assert called
+
+
+def test_a_reader_who_has_read_enough_is_no_error() -> None:
+    mapl = Path(sys.executable).with_name("mapl")
+    sizes = "--records 3000 --queries 90 --epsilon 1"
+    found = subprocess.run(
+        f"{mapl} plan {sizes} | true", shell=True, capture_output=True, text=True
+    )
+    assert found.returncode == 0
+    assert found.stderr == ""
+
+    @errors_in_one_line
+    def told() -> None:
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):  # which click knows what to do with
+        told()

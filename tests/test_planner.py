@@ -141,6 +141,12 @@ def test_what_does_not_fit_is_told_by_how_much() -> None:
     assert grown.options[0].feasible
     with pytest.raises(ParameterError, match="n_records must be an integer"):
         plan(n_records=0)
+    with pytest.raises(ParameterError, match=r"teacher_error must be below 0\.5"):
+        plan(teacher_error=0.5)
+    with pytest.raises(ParameterError, match="best_error must be >= 0"):
+        plan(best_error=-0.1)
+    assert "delta" not in plan(delta=1e-5).reason
+    assert "well below 3.1e-05" in plan(delta=1e-4).reason
 
 
 def test_queries_are_asked_until_so_many_are_withheld() -> None:
@@ -170,6 +176,20 @@ def test_how_often_votes_are_withheld_is_what_the_mechanism_does() -> None:
     assert abs(float((~answer.answered).mean()) - foretold) < 0.02
 
 
+def test_labels_are_wrong_by_noise_and_with_the_plurality() -> None:
+    lead = np.linspace(0, 1, 1001)
+    for best_error in (0.0, 0.1, 0.3, 0.6):
+        votes = planner._Votes((1 - lead) / 2, lead, best_error, 2)
+        assert abs(votes.label_error(np.zeros(1001)) - best_error) < 1e-3
+        flipped = votes.flipped(0.2)
+        more = votes.label_error(flipped) - best_error
+        assert -0.1 < more < float(flipped.mean()) + 1e-3
+    # Two classes: of noise s on one count, 2s on the lead; more: of two counts.
+    assert close(votes.flipped(0.25)[1000], 0.02275013194817921)  # two deviations
+    votes = planner._Votes((1 - lead) / 2, lead, 0.0, 3)
+    assert close(votes.flipped(math.sqrt(0.125))[1000], 0.02275013194817921)
+
+
 def test_a_pilot_takes_the_place_of_the_law() -> None:
     tried = Pilot(np.full(100, 0.02), np.full(100, 0.96), best_error=0.01)
     made = plan(pilot=tried, n_teachers=300)
@@ -193,8 +213,10 @@ def test_mapl_plan() -> None:
     assert "does not fit these sizes" in shown
     assert "believes so with at most 73.1%" in shown
     assert "noisy-max" in CliRunner().invoke(main, ["plan", *sizes]).stdout
-    bad = CliRunner().invoke(main, ["plan", *sizes, "--epsilon", "0"])
-    assert bad.exit_code == 2
+    for name in ("--epsilon", "--vc-dim", "--failure-prob"):
+        bad = CliRunner().invoke(main, ["plan", *sizes, name, "0"])
+        assert bad.exit_code == 2
+        assert name[2:].replace("-", "_") in bad.stderr
 
 
 def test_mapl_plan_draws(tmp_path: Path) -> None:

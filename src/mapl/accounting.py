@@ -302,7 +302,8 @@ def _gather(events: Iterable[Event]) -> Counter[Event] | None:
         if event.seeded:
             return None
         for part in event.parts():
-            parts[replace(part, count=1)] += part.count
+            one = part if part.count == 1 else replace(part, count=1)
+            parts[one] += part.count
     return parts
 
 

@@ -16,16 +16,24 @@ from mapl.events import SparseVectorEvent, StableReleaseEvent
 
 
 def least_threshold(
-    template: StableReleaseEvent | SparseVectorEvent, *, leak: float
+    template: StableReleaseEvent | SparseVectorEvent, *, leak: float, near: int = 1
 ) -> int:
-    """Return the least integer threshold whose leak is at most ``leak``."""
-    low, high = -1, 1
-    while accounting.leak([replace(template, threshold=high)]) > leak:
-        low, high = high, 2 * high
+    """Return the least integer threshold whose leak is at most ``leak``.
+
+    It is searched for in growing steps from ``near``, then by bisection.
+    """
+
+    def enough(threshold: int) -> bool:
+        return accounting.leak([replace(template, threshold=threshold)]) <= leak
+
+    low, high, step = near - 1, near, 1
+    while not enough(high):
+        low, high, step = high, high + step, 2 * step
+    while low >= 0 and step == 1 and enough(low):
+        low, high = max(-1, 2 * low - near), low
     while high - low > 1:
         middle = (low + high) // 2
-        enough = accounting.leak([replace(template, threshold=middle)]) <= leak
-        low, high = (low, middle) if enough else (middle, high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
     return high
 
 
@@ -87,14 +95,17 @@ def _least_on_grid(
     rises: Fibonacci search finds its least value, bisection the least noise for it.
     """
     step = Fraction(2) ** math.floor(math.log2(low / 1024))
+    near = 1  # the last threshold, which the next is close to
 
     @cache
     def event(index: int) -> SparseVectorEvent:
+        nonlocal near
         candidate = make(low + index * step)
         spare = delta - accounting.delta([candidate], epsilon=epsilon)
         if spare <= 0:
             return candidate  # not feasible: keeps its enormous threshold
-        return replace(candidate, threshold=least_threshold(candidate, leak=spare))
+        near = least_threshold(candidate, leak=spare, near=near)
+        return replace(candidate, threshold=near)
 
     @cache
     def cost(index: int) -> tuple[int, float]:

@@ -21,6 +21,8 @@ from mapl.errors import (
     LedgerCorruptedError,
     MaplError,
     ParameterError,
+    positive,
+    probability,
 )
 
 ESTIMATORS = {
@@ -58,6 +60,8 @@ def errors_in_one_line(command: Callable[..., Any]) -> Callable[..., Any]:
             click.echo(f"Error: {error}", err=True)
             codes = {BudgetExceededError: 3, LedgerCorruptedError: 4}
             sys.exit(codes.get(type(error), 2))
+        except BrokenPipeError:  # whoever read on has read enough
+            raise
         except OSError as error:
             click.echo(f"Error: {error.filename}: {error.strerror}.", err=True)
             sys.exit(2)
@@ -340,6 +344,10 @@ def plan_command(
 ) -> None:
     """Plan from public numbers: which mechanism, how many teachers, what to expect."""
     from mapl import planner
+
+    probability(failure_prob=failure_prob)
+    if vc_dim is not None:
+        positive(vc_dim=vc_dim)
 
     def planned(epsilon: float) -> planner.Plan:
         return planner.plan(

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from mapl import accounting
 from mapl.dissent import steps_per_query
-from mapl.errors import integer, positive, probability
+from mapl.errors import ParameterError, integer, positive, probability
 from mapl.mechanisms import SparseVector
 
 Floats = npt.NDArray[np.float64]
@@ -370,6 +370,14 @@ def plan(
     epsilon, delta = positive(epsilon=epsilon), probability(delta=delta)
     if pilot is None:
         error = probability(teacher_error=teacher_error)
+        if error >= 1 - 1 / n_classes:
+            raise ParameterError(
+                f"teacher_error must be below {1 - 1 / n_classes:.3g}, got {error:g}: "
+                f"among {n_classes} classes, even who guesses differs less often from "
+                "most."
+            )
+        if not 0 <= best_error < 1:
+            raise ParameterError(f"best_error must be >= 0 and < 1, got {best_error}.")
         votes = _Votes.by_law(error, float(best_error), n_classes)
     else:
         votes = _Votes(pilot.dissent, pilot.lead, pilot.best_error, n_classes)
@@ -384,8 +392,15 @@ def plan(
     fits = [option for option in options if option.feasible]
     if fits:
         best = max(fits, key=lambda option: option.expected_answers)
-        return Plan(options, best.name, _reason(best, options, m))
-    return Plan(options, "dissent", _what_would_do(epsilon, delta, k, price))
+        name, reason = best.name, _reason(best, options, m)
+    else:
+        name, reason = "dissent", _what_would_do(epsilon, delta, k, price)
+    if delta * n_records >= 1:
+        reason += (
+            f" But delta {delta:g} is too large for {n_records:,} records: it would "
+            f"allow to publish one of them. Take it well below {1 / n_records:.2g}."
+        )
+    return Plan(options, name, reason)
 
 
 class _Votes:
@@ -409,13 +424,36 @@ class _Votes:
         dissent = _array(betaincinv(3 * error, 3 - 3 * error, levels))
         return cls(dissent, np.maximum(1 - 2 * dissent, 0), best_error, n_classes)
 
-    def label_error(self, noise: float) -> float:
-        """How often noise of that part of the teachers, or the plurality, is wrong."""
+    def flipped(self, noise: float) -> Floats:
+        """Of each query, how often noise of that part of the teachers makes another
+        class win.
+        """
         from scipy.special import ndtr
 
         # With two classes one count is noisy, else the difference of two.
         spread = noise * (2 if self.n_classes == 2 else math.sqrt(2))
-        return min(1.0, float(ndtr(-self.lead / spread).mean()) + self.best_error)
+        return _array(ndtr(-self.lead / spread))
+
+    def misguessed(self) -> Floats:
+        """Of each query, how often a student does not guess the plurality: where the
+        teachers are divided, he may as well toss a coin.
+        """
+        return _array(np.exp(-self.lead / _DIVIDED) / 2)
+
+    def label_error(self, flipped: Floats) -> float:
+        """How often a label is wrong that is so often not the plurality's.
+
+        The plurality errs where teachers are divided, with probability exp(-lead/s)/2;
+        there another label loses nothing.
+        """
+        narrow, wide = 1e-3, 1e3
+        for _ in range(40):
+            s = math.sqrt(narrow * wide)
+            wrong = np.exp(-self.lead / s) / 2
+            enough = float(wrong.mean()) > self.best_error
+            narrow, wide = (narrow, s) if enough else (s, wide)
+        wrong = wrong + max(0.0, self.best_error - float(wrong.mean()))
+        return round(float((wrong + flipped * (1 - 2 * wrong)).mean()), 4)
 
     def withheld(self, k: int, mechanism: SparseVector) -> float:
         """How often k teachers are not stable enough: distance plus Laplace noise."""
@@ -425,15 +463,15 @@ class _Votes:
         return float(np.where(above > 0, tail, 1 - tail).mean())
 
     def guessed(self) -> float:
-        """How often a teacher differs from a student's guess, who errs where the
-        teachers are divided.
-        """
-        wrong = np.exp(-self.lead / _DIVIDED) / 2
-        return float((self.dissent + wrong * self.lead).mean())
+        """How often a teacher differs from a student's guess."""
+        return float((self.dissent + self.misguessed() * self.lead).mean())
 
 
 def _dissent_option(votes: _Votes, k: int, m: int, price: float) -> Option:
-    """Noise of a quarter of the teachers; a student guesses what the plurality says."""
+    """Noise of a quarter of the teachers; a student guesses what the plurality says.
+
+    Its label weighs his guess with the counts, and is no worse than either.
+    """
     sigma = k / 4
     dissents = int(sigma**2 * price / 2)
     started = min(20, dissents)  # asked for while there is no student
@@ -444,7 +482,9 @@ def _dissent_option(votes: _Votes, k: int, m: int, price: float) -> Option:
         n_teachers=k,
         feasible=fits,
         expected_answers=min(m, int(answers)),
-        expected_error=round(votes.label_error(0.25), 4),
+        expected_error=votes.label_error(
+            np.minimum(votes.flipped(0.25), votes.misguessed())
+        ),
         settings={"sigma": sigma, "dissents": dissents},
         why=f"each teacher may disagree {dissents:,} times at noise {sigma:.0f}"
         + ("" if fits else ": too few to learn from"),
@@ -459,7 +499,7 @@ def _noisy_max_option(votes: _Votes, k: int, m: int, price: float) -> Option:
         n_teachers=k,
         feasible=answers >= 1,
         expected_answers=answers,
-        expected_error=round(votes.label_error(1 / 6), 4) if answers else None,
+        expected_error=votes.label_error(votes.flipped(1 / 6)) if answers else None,
         settings={"sigma": sigma},
         why=f"{answers:,} queries at noise {sigma:.0f}, each paid for",
     )

@@ -2,12 +2,13 @@ r"""Algorithm 3, and beyond: from published answers to a published model.
 
 All of it is post-processing of public values, hence free. A student averages over
 points anyway, so it does not need a few sure labels: noisy shares of the vote on many
-points tell it more for the same price. They are smoothed by a softmax regression on
-public features, and what is smoothed is the guess for the next batch of
-`ChargedDissent`: it begins with few points and a poor guess, and asks for more and more
-as the guess gets better and dissent rarer. Which features and which penalty serve best
-is found on the noisy shares themselves. At the end a forest looks for what the
-regression has missed, and the smoothed shares are the soft labels of any classifier.
+points tell it more for the same price. They are smoothed by two softmax regressions, on
+public features and on the place of a point among all others, and what is smoothed is
+the guess for the next batch of `ChargedDissent`: it begins with few points and a poor
+guess, and asks for more and more as the guess gets better and dissent rarer. Which
+features and penalties serve best, and how much each regression counts, is found on the
+noisy shares themselves. At the end a forest looks for what they have missed, and the
+smoothed shares are the soft labels of any classifier.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ _MOST_TIMES = 30  # that the pool is asked for
 _CHOOSE_AT = (0.15, 0.5, 1.0)  # of the dissents: when the regression is chosen
 _SPREADS = (1.0, 4.0, 16.0, 64.0)  # variance of its weights before any data
 _WAVES, _FREQUENCIES = 600, (0.5, 2.0)  # random Fourier features beside the others
+_LANDMARKS, _NEIGHBOURS = 10_000, 10  # of the graph of public points
+_PLACES, _WALKS = 40, 10  # coordinates in it, and rounds of steps to find them
 _STRAY = 0.15  # how far a point's share may lie from what the student says
 _TREES, _LEAF_NOISE = 100, 0.12  # of the forest that looks for what is left
 _MOST_FEATURES = 1500  # beyond, public features are projected
@@ -218,23 +221,22 @@ def decide(shares: Shares, smooth: Floats, variance: float) -> Decision:
 
 
 class Smoother:
-    r"""Softmax regression of noisy shares on public features.
+    """Two regressions of noisy shares on public features, and their weighted mean.
 
-    Minimises :math:`\sum_{ic} n_{ic} (s_{ic} - p_c(x_i))^2 / v + \|W\|^2/\tau^2`
-    with p the softmax of the linear form Wx + b, n how often a share was published and
-    v the variance of its noise. The features, linear or with random Fourier features
-    beside, and :math:`\tau^2` are those that predict held-out noisy shares best.
+    One sees a point's features, the other its place among all public points: where
+    classes form clusters, this takes far fewer answers. How much each counts is what
+    predicts held-out noisy shares best.
     """
 
     def __init__(
         self, features: Floats, variance: float, rng: np.random.Generator
     ) -> None:
-        self._maps = _feature_maps(features, rng)
+        self._by_features = _Regression(_feature_maps(features, rng))
+        self._by_place = _Regression([_places(features, rng)])
+        self._weight = 0.5  # of the place
         self._variance = max(variance, 1e-8)
         self._rng = rng
         self._choose_at = _CHOOSE_AT[0]
-        self._map, self._spread = 0, _SPREADS[1]
-        self._weights: Floats | None = None
 
     def fit(self, shares: Shares, spent: float, *, last: bool) -> Floats:
         """Return the smoothed shares of all points."""
@@ -246,34 +248,66 @@ class Smoother:
             later = (part for part in _CHOOSE_AT if part > spent)
             self._choose_at = min(later, default=np.inf)
             self._choose(rows, weights, mean)
-        if last:
-            self._weights = None
-        table = self._maps[self._map]
-        steps = 120 if last else 40
-        self._weights = _softmax_fit(
-            table[rows], weights, mean, self._spread, self._weights, steps
-        )
-        return _softmax_shares(table, self._weights)
+        first = self._by_features.fit(rows, weights, mean, last=last)
+        second = self._by_place.fit(rows, weights, mean, last=last)
+        return first + self._weight * (second - first)
 
     def _choose(self, rows: Ints, weights: Floats, mean: Floats) -> None:
         """Hold out a third of the points; take what predicts their shares best."""
         held = self._rng.random(len(rows)) < 1 / 3
-        least = np.inf
+        first = self._by_features.choose(rows, weights, mean, held)
+        off = mean[held] - first
+        apart = self._by_place.choose(rows, weights, mean, held) - first
+        size = float((weights[held] * apart**2).sum())
+        along = float((weights[held] * apart * off).sum())
+        self._weight = min(max(along / size, 0.0), 1.0) if size else 0.0
+
+
+class _Regression:
+    r"""Softmax regression: minimises
+    :math:`\sum_{ic} n_{ic} (s_{ic} - p_c(x_i))^2 / v + \|W\|^2/\tau^2`
+    with p the softmax of the linear form Wx + b, n how often a share was published and
+    v the variance of its noise. Which of the maps gives x, and :math:`\tau^2`, are
+    chosen.
+    """
+
+    def __init__(self, maps: list[Singles]) -> None:
+        self._maps = maps
+        self._map, self._spread = 0, _SPREADS[1]
+        self._weights: Floats | None = None
+
+    def fit(self, rows: Ints, weights: Floats, mean: Floats, *, last: bool) -> Floats:
+        """Return the smoothed shares of all points; the last time from the start."""
+        table, start = self._maps[self._map], None if last else self._weights
+        self._weights = _softmax_fit(
+            *(table[rows], weights, mean),
+            *(self._spread, start, 120 if last else 40),
+        )
+        return _softmax_shares(table, self._weights)
+
+    def choose(
+        self, rows: Ints, weights: Floats, mean: Floats, held: npt.NDArray[np.bool_]
+    ) -> Floats:
+        """Take the map and the penalty that predict the shares of the points held out
+        best; return that prediction.
+        """
+        least, best, prediction = np.inf, (self._map, self._spread), mean[held]
         for number, table in enumerate(self._maps):
             fitted, before = None, np.inf
             for spread in _SPREADS:
                 some = table[rows[~held]], weights[~held], mean[~held]
                 fitted = _softmax_fit(*some, spread, fitted, 25)
-                off = mean[held] - _softmax_shares(table[rows[held]], fitted)
-                loss = float((weights[held] * off**2).sum())
+                found = _softmax_shares(table[rows[held]], fitted)
+                loss = float((weights[held] * (mean[held] - found) ** 2).sum())
                 if loss < least:
-                    least, best = loss, (number, spread)
+                    least, best, prediction = loss, (number, spread), found
                 if loss > before:
                     break
                 before = loss
         if best[0] != self._map:
             self._weights = None
         self._map, self._spread = best
+        return prediction
 
 
 def refined(soft: SoftLabels, features: Floats) -> Floats:
@@ -287,9 +321,8 @@ def refined(soft: SoftLabels, features: Floats) -> Floats:
     forest = ExtraTreesRegressor(
         _TREES, min_samples_leaf=leaf, max_features=0.5, random_state=0
     )
-    table = np.clip(np.nan_to_num(features), -1e30, 1e30)  # trees refuse other numbers
-    forest.fit(table, soft.noisy - soft.smooth, sample_weight=soft.precision)
-    shares = np.maximum(soft.smooth + forest.predict(table), 1e-6)
+    forest.fit(features, soft.noisy - soft.smooth, sample_weight=soft.precision)
+    shares = np.maximum(soft.smooth + forest.predict(features), 1e-6)
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 
@@ -322,6 +355,39 @@ def _feature_maps(features: Floats, rng: np.random.Generator) -> list[Singles]:
         curved = _standardised(np.cos(linear @ waves.astype(np.float32) + phases))
         maps.append(np.hstack([linear, curved]) * np.float32(np.sqrt(0.5)))
     return maps
+
+
+def _places(features: Floats, rng: np.random.Generator) -> Singles:
+    """Return coordinates of the points in the graph of their nearest neighbours: where
+    a random walk over it stays for long (spectral embedding, Belkin, Niyogi 2003).
+
+    The graph has at most _LANDMARKS points; the others are placed among them.
+    """
+    from scipy.sparse import csr_array, diags_array
+    from sklearn.neighbors import NearestNeighbors
+
+    table, n = _standardised(features), len(features)
+    if n < _FEWEST:
+        return table
+    marks = np.sort(rng.permutation(n)[:_LANDMARKS])
+    near = NearestNeighbors(n_neighbors=_NEIGHBOURS).fit(table[marks])
+    distance, index = near.kneighbors(table)
+    reach = np.maximum(distance[:, -1], 1e-3)  # equal points have none
+    close = np.exp(-(distance**2) / (reach[:, None] * reach[marks][index]))
+    ends = np.arange(0, close.size + 1, _NEIGHBOURS)
+    shape = n, len(marks)
+    ties = csr_array((close.ravel(), index.ravel(), ends), shape, dtype=np.float32)
+    walk = ties[marks] + ties[marks].T
+    scale = diags_array(1 / np.sqrt(walk.sum(axis=1)))
+    walk = scale @ walk @ scale
+    places = rng.normal(size=(len(marks), min(_PLACES, len(marks)))).astype(np.float32)
+    for _ in range(_WALKS):
+        for _ in range(_WALKS):
+            places = walk @ places
+        places = np.linalg.qr(places)[0]
+    places = ties @ (scale @ places)
+    norm = np.sqrt((places**2).sum(axis=1, keepdims=True))
+    return _standardised(places / np.maximum(norm, 1e-30))
 
 
 def _standardised(table: npt.NDArray[Any]) -> Singles:
@@ -426,7 +492,8 @@ def _dense(table: Any) -> Floats:
         n_components = min(_MOST_FEATURES // 5, table.shape[0] - 1)
         table = TruncatedSVD(n_components, random_state=0).fit_transform(table)
     dense = table.toarray() if hasattr(table, "toarray") else table
-    return np.asarray(dense, dtype=np.float64)
+    # Some learners take what is no number; neighbours and trees do not.
+    return np.clip(np.nan_to_num(np.asarray(dense, dtype=np.float64)), -1e30, 1e30)
 
 
 def fit_hard(student: Any, pool: Any, labels: npt.NDArray[Any]) -> Any:

@@ -342,7 +342,10 @@ def test_more_mistakes_are_one_line(
     strange.to_csv(tmp_path / "strange.csv", index=False)
     exam = ("--test", tmp_path / "strange.csv")
     said = learn(folder, tmp_path / "out", *classes, *exam, code=2).stderr
-    assert "not among --classes" in said
+    assert "not among --classes no,yes" in said
+    strange.assign(rich=None).to_csv(tmp_path / "strange.csv", index=False)
+    said = learn(folder, tmp_path / "out", *classes, *exam, code=2).stderr
+    assert "no record with a 'rich'" in said
     scaler = ("--estimator", "sklearn.preprocessing.StandardScaler")
     assert (
         "classifier" in learn(folder, tmp_path / "o", *classes, *scaler, code=2).stderr
@@ -389,3 +392,37 @@ def test_a_reader_who_has_read_enough_is_no_error() -> None:
 
     with pytest.raises(BrokenPipeError):  # which click knows what to do with
         told()
+
+
+def test_numbers_that_are_names(tmp_path: Path) -> None:
+    for name, n in (("private", 3000), ("public", 800)):
+        frame = table(n, n).drop(columns="person")
+        frame["zip"] = np.where(frame.pop("town") == "Bath", "01234", "1234")
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    learned, asked, told = (tmp_path / name for name in ("out", "a.csv", "b.csv"))
+    command = ("learn", tmp_path / "private.csv", "--target", "rich", "--epsilon", 8)
+    command += ("--public", tmp_path / "public.csv", "--out", learned, "--seed", 1)
+    command += ("--classes", "no,yes", "--teachers", 30, "--categories")
+    wrong = run(*command, "zap", code=2)
+    assert "Column 'zap' is not in" in wrong.stderr
+    result = run(*command, "zip")
+    assert "Numbers: age\nCategories: zip" in result.stderr
+    labels = pd.read_parquet(learned / "labels.parquet")
+    assert set(labels["zip"]) == {"01234", "1234"}
+    asked.write_text("age,zip\n50,01234\n50,1234\n")
+    run("predict", learned, asked, "--out", told)
+    assert pd.read_csv(told)["prediction"].tolist() == ["yes", "no"]
+
+
+@pytest.mark.filterwarnings("default")
+def test_warnings_are_one_line(folder: Path, tmp_path: Path) -> None:
+    result = learn(folder, tmp_path, "--teachers", 2)
+    (line,) = [line for line in result.stderr.splitlines() if "classes were" in line]
+    assert line.startswith("Warning: classes were read from y")
+
+
+def test_endings_say_what_is_written(learned: Path, folder: Path) -> None:
+    result = run("predict", learned, folder / "test.csv", "--out", "a.xlsx", code=2)
+    assert "--out must end in .csv, .parquet" in result.stderr
+    result = run("ledger", "export", "sqlite:///none.db", "--out", "a.xlsx", code=2)
+    assert "--out must end in .csv, .parquet, .json" in result.stderr

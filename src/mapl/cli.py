@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -55,7 +56,11 @@ def errors_in_one_line(command: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(command)
     def wrapped(*args: Any, **named: Any) -> Any:
         try:
-            return command(*args, **named)
+            with warnings.catch_warnings():
+                warnings.showwarning = lambda message, *_, **__: click.echo(
+                    f"Warning: {message}", err=True
+                )
+                return command(*args, **named)
         except MaplError as error:
             click.echo(f"Error: {error}", err=True)
             codes = {BudgetExceededError: 3, LedgerCorruptedError: 4}
@@ -100,6 +105,10 @@ def main() -> None:
 )
 @click.option("--drop", help="Columns to leave out, separated by commas.")
 @click.option(
+    "--categories",
+    help="Columns whose numbers are names, such as zip codes, separated by commas.",
+)
+@click.option(
     "--estimator",
     default="logistic",
     show_default=True,
@@ -141,6 +150,7 @@ def learn(
     groups: str | None,
     classes: str | None,
     drop: str | None,
+    categories: str | None,
     estimator: str,
     mechanism: str,
     teachers: str,
@@ -159,6 +169,8 @@ def learn(
     Types and categories of all columns come from the public file. Writes model.skops,
     certificate.json, labels.parquet and report.html to the folder OUT.
     """
+    positive(epsilon=epsilon)
+    probability(delta=delta)
     from sklearn.pipeline import make_pipeline
 
     from mapl import report
@@ -170,9 +182,11 @@ def learn(
         )
     public = _read(pool).drop(columns=[target], errors="ignore")
     table = _read(private, as_text=True)
-    left_out = [name.strip() for name in drop.split(",")] if drop else []
+    left_out, codes = _listed(drop), _listed(categories)
     for name in (target, *([groups] if groups else []), *left_out):
         _check_column(name, table, private)
+    for name in codes:
+        _check_column(name, public, pool)
     shared = [c for c in public.columns if c in table.columns]
     shared = [c for c in shared if c not in (groups, *left_out)]
     if not shared:
@@ -181,7 +195,7 @@ def learn(
             f"{_names(public)}."
         )
     _tell_of_other_columns(public, table, shared, (target, groups, *left_out))
-    public = public[shared]
+    public = public[shared].assign(**_as_they_stand(pool, set(codes) & set(shared)))
     numbers = list(public.select_dtypes(["number", "bool"]).columns)
     _tell_of_types(public, numbers)
     coder = _coder(public, numbers)
@@ -192,7 +206,7 @@ def learn(
         n_teachers=int(teachers) if teachers.isdigit() else teachers,
         n_records=records,
         mechanism=mechanism,
-        classes=[name.strip() for name in classes.split(",")] if classes else None,
+        classes=_listed(classes) or None,
         ledger=ledger,
         dataset=dataset,
         n_jobs=jobs,
@@ -235,6 +249,7 @@ def learn(
 @errors_in_one_line
 def predict(folder: Path, data: Path, out: Path, as_json: bool) -> None:
     """Label the records in DATA with the model in FOLDER."""
+    _check_ending(out, ".csv", ".parquet", ".pq")
     from mapl import certificate
 
     certificate.verify(
@@ -532,6 +547,7 @@ def verify_ledger(url: str, as_json: bool) -> None:
 @errors_in_one_line
 def export(url: str, out: Path, as_json: bool) -> None:
     """Write the history to a file: public values only, no state of mechanisms."""
+    _check_ending(out, ".csv", ".parquet", ".json")
     import pandas as pd
 
     from mapl.ledger import Ledger
@@ -572,6 +588,19 @@ def _read(path: Path, *, as_text: bool = False) -> Any:
     except Exception as error:
         kind = type(error).__name__
         raise ParameterError(f"{path} cannot be read as a table ({kind}).") from None
+
+
+def _as_they_stand(path: Path, names: set[str]) -> dict[str, Any]:
+    """Return columns as texts: 01234 is no 1234."""
+    table = _read(path, as_text=True)
+    return {name: table[name].astype("string").astype(object) for name in names}
+
+
+def _check_ending(path: Path, *endings: str) -> None:
+    if path.suffix not in endings:
+        raise ParameterError(
+            f"--out must end in {', '.join(endings)}, got {str(path)!r}."
+        )
 
 
 def _save(table: Any, path: Path) -> None:
@@ -654,6 +683,10 @@ def _check_column(name: str, table: Any, path: Path) -> None:
         )
 
 
+def _listed(names: str | None) -> list[str]:
+    return [name.strip() for name in names.split(",")] if names else []
+
+
 def _names(table: Any) -> str:
     names = [str(name) for name in table.columns]
     return ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
@@ -719,10 +752,11 @@ def _exam(path: Path, features: list[str], target: str, classes: Any) -> Any:
     for name in (*features, target):
         _check_column(name, table, path)
     table = table[table[target].notna()]
-    unknown = set(table[target].astype(str)) - set(classes or table[target].astype(str))
-    if unknown or not len(table):
+    if not len(table):
+        raise ParameterError(f"{path} has no record with a {target!r}.")
+    if not set(table[target].astype(str)) <= set(classes or table[target].astype(str)):
         raise ParameterError(
-            f"{path} has a {target!r} that is not among --classes, or none at all."
+            f"{path} has a {target!r} that is not among --classes {','.join(classes)}."
         )
     return table
 

@@ -345,8 +345,9 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             self.soft_labels_ = soft.noisy
             self.public_labels_ = soft.labels
             self.spending_ = list(zip(soft.asked, soft.spent, strict=True))
-            # A linear student could not learn what a forest finds.
-            shares = soft.smooth if is_linear(student) else refined(soft, features)
+            shares = soft.smooth
+            if not is_linear(student):  # which could not learn what a forest finds
+                shares = refined(soft, features, n_jobs=self.n_jobs)
             self.student_ = fit_soft(student, pool, shares, self.classes_)
         else:
             rng = np.random.default_rng(seed)

@@ -25,6 +25,7 @@ from threadpoolctl import threadpool_limits
 
 from mapl.labeler import Labeler
 from mapl.mechanisms import ABSTAIN, ChargedDissent
+from mapl.progress import Progress
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -83,8 +84,10 @@ def ask_in_rounds(
     seed : int
         For the order of asking, and the features.
     """
-    with threadpool_limits(1):  # products this small lose by waiting for threads
-        return _rounds(labeler, mechanism, features, np.random.default_rng(seed))
+    rng = np.random.default_rng(seed)
+    # Products this small lose by waiting for threads.
+    with threadpool_limits(1), Progress("Asking in rounds", 100) as progress:
+        return _rounds(labeler, mechanism, features, rng, progress)
 
 
 def _rounds(
@@ -92,6 +95,7 @@ def _rounds(
     mechanism: ChargedDissent,
     features: Floats,
     rng: np.random.Generator,
+    progress: Progress,
 ) -> SoftLabels:
     n, n_classes = len(features), mechanism.n_classes
     variance = (float(mechanism.sigma) / mechanism.n_teachers) ** 2
@@ -111,6 +115,7 @@ def _rounds(
         disagreed += max(answer.dissent(), price * len(answer.rows) / 2)
         total = sum(asked)
         spent.append(disagreed / mechanism.dissents)
+        progress.advance(int(90 * min(spent[-1], 1)) - progress.done)
         smooth = smoother.fit(shares, spent[-1], last=last)
         if last:
             labels = decide(shares, smooth, variance).labels()

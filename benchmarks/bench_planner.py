@@ -6,8 +6,10 @@
 answers  A third of each set is public and labelled: the pilot. A third is private, and
          trains the teachers; the rest are queries. The plan is made from the pilot and
          from sizes; then every mechanism is run with the plan's settings on the private
-         teachers' votes. An answer that was foretold counts as right if it is within
-         25 % of what was given, or within 5 % of the queries.
+         teachers' votes. What was foretold counts as right if it is within 25 % of the
+         answers given, or within 5 % of the queries. For noisy max this is a mere
+         calculation, and a mechanism that does not fit gives no answer; the sums at
+         the end are by mechanism.
 auto     The learner with everything on "auto" against the best of a grid of 27 cells:
          three mechanisms, 50 / 150 / 450 teachers, three noises. The best is chosen on
          the test part, to the grid's advantage.
@@ -18,6 +20,7 @@ delta is 1e-5.
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 import time
@@ -102,10 +105,11 @@ def given(option: Option, votes: Any, features: Any, truth: Any) -> tuple[int, f
     if not option.feasible:
         return 0, np.nan
     if option.name == "noisy-max":
-        mechanism = NoisyMax(
-            sigma=round(settings["sigma"]), n_queries=n, n_classes=n_classes
-        )
-        some = slice(option.expected_answers)
+        sigma = math.ceil(settings["sigma"])
+        two: dict[str, Any] = {"epsilon": settings["epsilon"], "delta": DELTA}
+        most = int(sigma**2 * gaussian_limit(**two) / steps_per_query(n_classes))
+        mechanism = NoisyMax(sigma=sigma, n_queries=most, n_classes=n_classes)
+        some = slice(min(most, n))
         labels = mechanism.answer(Votes(votes[:, some], n_classes)).labels
         return len(labels), float((labels != truth[some]).mean())
     if option.name == "sparse-vector":
@@ -120,7 +124,7 @@ def given(option: Option, votes: Any, features: Any, truth: Any) -> tuple[int, f
             right, wrong = right + hits.sum(), wrong + (~hits).sum()
         return round((right + wrong) / 20), wrong / max(right + wrong, 1)
     charged = ChargedDissent(
-        sigma=max(1, round(settings["sigma"])),
+        sigma=math.ceil(settings["sigma"]),
         dissents=int(settings["dissents"]),
         n_teachers=len(votes),
         n_classes=n_classes,
@@ -363,14 +367,13 @@ def main() -> None:
             tell(row)
     if "speed" in parts:
         tell(speed())
-    right = [row["right"] for row in rows if "right" in row]
+    for name in ("dissent", "noisy-max", "sparse-vector"):
+        right = [row["right"] for row in rows if row.get("mechanism") == name]
+        if right:
+            tell({"foretold": name, "right": f"{sum(right)} of {len(right)}"})
     close = [row["within a point"] for row in rows if "within a point" in row]
-    tell(
-        {
-            "foretold": f"{sum(right)} of {len(right)}",
-            "auto within a point": f"{sum(close)} of {len(close)}",
-        }
-    )
+    if close:
+        tell({"auto": "within a point", "right": f"{sum(close)} of {len(close)}"})
     if options.json:
         print(json.dumps(rows, indent=2))
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from mapl.cli import errors_in_one_line, main
+from mapl.cli import _coder, _text, _typed, errors_in_one_line, main
 
 
 def run(*arguments: Any, code: int = 0) -> Any:
@@ -404,7 +404,7 @@ def test_numbers_that_are_names(tmp_path: Path) -> None:
     command += ("--public", tmp_path / "public.csv", "--out", learned, "--seed", 1)
     command += ("--classes", "no,yes", "--teachers", 30, "--categories")
     wrong = run(*command, "zap", code=2)
-    assert "Column 'zap' is not in" in wrong.stderr
+    assert "'zap' is not among the columns that are learned from" in wrong.stderr
     result = run(*command, "zip")
     assert "Numbers: age\nCategories: zip" in result.stderr
     labels = pd.read_parquet(learned / "labels.parquet")
@@ -426,3 +426,50 @@ def test_endings_say_what_is_written(learned: Path, folder: Path) -> None:
     assert "--out must end in .csv, .parquet" in result.stderr
     result = run("ledger", "export", "sqlite:///none.db", "--out", "a.xlsx", code=2)
     assert "--out must end in .csv, .parquet, .json" in result.stderr
+
+
+def test_no_cell_has_a_part_in_the_text_of_another() -> None:
+    """One record without a number makes floats of all integers, in pandas and files."""
+    public = pd.DataFrame({"zip": pd.Series([7, 8, 9], dtype=object)})
+    coder = _coder(public, [])
+    whole = coder.transform(_typed(pd.DataFrame({"zip": [7, 8, 9]}), []))
+    holed = coder.transform(_typed(pd.DataFrame({"zip": [7, 8, 9, None]}), []))
+    assert (holed[:3] == whole).all()
+    assert whole.sum() == 3
+    days = map(pd.Timestamp, ("2020-01-01", "2020-01-01 10:30"))
+    assert [_text(day) for day in days] == ["2020-01-01", "2020-01-01T10:30:00"]
+    assert [_text(cell) for cell in (1.0, 1, 1.5, "01", True)] == [
+        *("1", "1", "1.5", "01", "True")
+    ]
+    cells = pd.DataFrame({"x": ["1", "inf", "1e400", "-inf", "?"]})
+    assert _typed(cells, ["x"])["x"].notna().tolist() == [True, *[False] * 4]
+
+
+def test_yes_and_no_are_categories(tmp_path: Path) -> None:
+    for name, n in (("private", 2000), ("public", 600)):
+        frame = table(n, n)[["rich"]]
+        frame["flag"] = np.where(frame["rich"] == "yes", "TRUE", "FALSE")
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    command = ("learn", tmp_path / "private.csv", "--target", "rich", "--epsilon", 8)
+    command += ("--public", tmp_path / "public.csv", "--out", tmp_path / "out")
+    command += ("--classes", "no,yes", "--teachers", 20, "--json", "--test")
+    shown = json.loads(run(*command, tmp_path / "private.csv").stdout)
+    assert shown["accuracy"] > 0.95
+
+
+def test_a_file_without_a_header_is_not_shown(folder: Path, tmp_path: Path) -> None:
+    text = (folder / "private.csv").read_text().partition("\n")[2]
+    (tmp_path / "private.csv").write_text(text)
+    first = text.partition(",")[0]
+    public = ("--public", folder / "public.parquet", "--out", tmp_path / "out")
+    command = ("learn", tmp_path / "private.csv", "--target", "rich", *public)
+    said = run(*command, "--epsilon", 1, code=2).stderr
+    assert "Is there a line of column names" in said
+    assert first not in said.replace(str(tmp_path), "")
+
+
+def test_a_folder_that_is_not_there(learned: Path, folder: Path) -> None:
+    out = "/no/such/folder/a.csv"
+    said = run("predict", learned, folder / "test.csv", "--out", out, code=2).stderr
+    assert "None" not in said
+    assert "/no/such/folder" in said

@@ -522,6 +522,8 @@ def test_a_forest_finds_what_the_regression_has_missed() -> None:
     soft = ask_in_rounds(labeler, mechanism, features)
     shares = refined(soft, features)
     assert np.allclose(shares.sum(axis=1), 1, atol=1e-5)
+    for _ in range(3):  # to the last bit
+        assert (refined(soft, features, n_jobs=2) == shares).all()
     right = [(each.argmax(axis=1) == truth).mean() for each in (soft.smooth, shares)]
     assert right[1] > right[0] + 0.05
 
@@ -618,10 +620,11 @@ def test_places_among_the_others_serve_where_classes_are_clusters() -> None:
 @pytest.mark.parametrize("n", [3, 49, 200])
 def test_places_of_few_points_and_of_equal_ones(n: int) -> None:
     rng = np.random.default_rng(0)
-    for features in (np.ones((n, 2)), np.repeat(rng.normal(size=(n // 3, 2)), 3, 0)):
+    for features in (np.ones((n, 2)), np.repeat(rng.normal(size=(n // 3, 2)), 30, 0)):
         places = _places(features, rng)
         assert len(places) == len(features)
         assert np.isfinite(places).all()
+        assert (places[:3] == places[0]).all() >= (n > 3)  # equal points, equal places
 
 
 def test_more_points_than_landmarks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -655,6 +658,31 @@ def test_features_of_every_kind_of_pool() -> None:
     assert public_features(None, wide).shape == (50, 49)
     supervised = make_pipeline(NeedsLabels(), LogisticRegression())
     assert public_features(supervised, features).shape == (4000, 30)
+    holes = features.copy()
+    holes[:3, 0] = np.nan, np.inf, -np.inf
+    passed_on = make_pipeline(FunctionTransformer(), RandomForestClassifier())
+    for pool in (holes, sp.csr_matrix(holes), np.tile(holes, 60)):
+        assert np.isfinite(public_features(passed_on, pool)).all()
+    frame = pd.DataFrame(holes).add_prefix("x").assign(town="York")
+    assert np.isfinite(public_features(passed_on, frame)).all()
+
+
+def test_points_that_are_no_numbers_are_refused_before_anything_is_spent() -> None:
+    X, y, pool, *_ = data(200)
+    frame, private = (
+        pd.DataFrame(some).add_prefix("x").assign(odd=[{"a": 1}] * len(some))
+        for some in (pool, X)
+    )
+    learner = make_pipeline(FunctionTransformer(_numbers), LogisticRegression())
+    model = quick(estimator=learner, classes=[0, 1])
+    with pytest.raises(ParameterError, match=r"turned into numbers.*Nothing was rel"):
+        model.fit(private, y, X_public=frame)
+    assert not hasattr(model, "student_")
+
+
+def _numbers(table: Any) -> Any:
+    """Drop the odd column, but of all public points at once."""
+    return table if len(table) == 1000 else table.drop(columns="odd")
 
 
 class NeedsLabels(StandardScaler):

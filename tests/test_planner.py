@@ -141,10 +141,16 @@ def test_what_does_not_fit_is_told_by_how_much() -> None:
     assert grown.options[0].feasible
     with pytest.raises(ParameterError, match="n_records must be an integer"):
         plan(n_records=0)
-    with pytest.raises(ParameterError, match=r"teacher_error must be below 0\.5"):
+    with pytest.raises(ParameterError, match="teacher_error must be >= 0 and below 1"):
         plan(teacher_error=0.5)
-    with pytest.raises(ParameterError, match="best_error must be >= 0"):
-        plan(best_error=-0.1)
+    for wrong in (-0.1, 0.9):
+        with pytest.raises(ParameterError, match="best_error must be >= 0"):
+            plan(best_error=wrong, n_classes=10)
+    with pytest.raises(ParameterError, match="n_teachers must be an integer >= 1"):
+        plan(n_teachers=0)
+    assert plan(n_records=30, n_queries=2, epsilon=100.0).options[2].n_teachers >= 1
+    one = plan(n_records=10_000, n_queries=1, epsilon=2.0).options[2]
+    assert one.feasible == (one.expected_answers == 1)
     assert "delta" not in plan(delta=1e-5).reason
     assert "well below 3.1e-05" in plan(delta=1e-4).reason
 
@@ -178,12 +184,13 @@ def test_how_often_votes_are_withheld_is_what_the_mechanism_does() -> None:
 
 def test_labels_are_wrong_by_noise_and_with_the_plurality() -> None:
     lead = np.linspace(0, 1, 1001)
-    for best_error in (0.0, 0.1, 0.3, 0.6):
-        votes = planner._Votes((1 - lead) / 2, lead, best_error, 2)
+    for best_error, n_classes in ((0.0, 2), (0.1, 2), (0.3, 2), (0.6, 10)):
+        votes = planner._Votes((1 - lead) / 2, lead, best_error, n_classes)
         assert abs(votes.label_error(np.zeros(1001)) - best_error) < 1e-3
         flipped = votes.flipped(0.2)
         more = votes.label_error(flipped) - best_error
-        assert -0.1 < more < float(flipped.mean()) + 1e-3
+        assert 0 <= more < float(flipped.mean()) + 1e-3
+    votes = planner._Votes((1 - lead) / 2, lead, 0.0, 2)
     # Two classes: of noise s on one count, 2s on the lead; more: of two counts.
     assert close(votes.flipped(0.25)[1000], 0.02275013194817921)  # two deviations
     votes = planner._Votes((1 - lead) / 2, lead, 0.0, 3)

@@ -58,7 +58,7 @@ def errors_in_one_line(command: Callable[..., Any]) -> Callable[..., Any]:
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = lambda message, *_, **__: click.echo(
-                    f"Warning: {message}", err=True
+                    f"Warning: {' '.join(str(message).split())}", err=True
                 )
                 return command(*args, **named)
         except MaplError as error:
@@ -68,7 +68,8 @@ def errors_in_one_line(command: Callable[..., Any]) -> Callable[..., Any]:
         except BrokenPipeError:  # whoever read on has read enough
             raise
         except OSError as error:
-            click.echo(f"Error: {error.filename}: {error.strerror}.", err=True)
+            said = f"{error.filename}: {error.strerror}" if error.filename else error
+            click.echo(f"Error: {said}.", err=True)
             sys.exit(2)
 
     return wrapped
@@ -182,21 +183,22 @@ def learn(
         )
     public = _read(pool).drop(columns=[target], errors="ignore")
     table = _read(private, as_text=True)
-    left_out, codes = _listed(drop), _listed(categories)
+    left_out, names = _listed(drop), _listed(categories)
     for name in (target, *([groups] if groups else []), *left_out):
         _check_column(name, table, private)
-    for name in codes:
-        _check_column(name, public, pool)
     shared = [c for c in public.columns if c in table.columns]
     shared = [c for c in shared if c not in (groups, *left_out)]
     if not shared:
-        raise ParameterError(
-            f"{private} and {pool} have no column in common: {_names(table)}; "
-            f"{_names(public)}."
-        )
+        raise ParameterError(f"{private} and {pool} have no column in common.")
+    for name in names:
+        if name not in shared:
+            raise ParameterError(
+                f"--categories: {name!r} is not among the columns that are learned "
+                f"from: {', '.join(shared)}."
+            )
     _tell_of_other_columns(public, table, shared, (target, groups, *left_out))
-    public = public[shared].assign(**_as_they_stand(pool, set(codes) & set(shared)))
-    numbers = list(public.select_dtypes(["number", "bool"]).columns)
+    public = _with_names(public[shared], pool, names)
+    numbers = list(public.select_dtypes("number").columns)
     _tell_of_types(public, numbers)
     coder = _coder(public, numbers)
     model = PrivateClassifier(
@@ -228,7 +230,7 @@ def learn(
         )
     model.fit(
         coder.transform(_typed(table[shared], numbers)),
-        table[target].astype(str).to_numpy(),
+        table[target].map(_text).to_numpy(),
         X_public=coder.transform(_typed(public, numbers)),
         groups=table[groups].to_numpy() if groups else None,
     )
@@ -590,10 +592,12 @@ def _read(path: Path, *, as_text: bool = False) -> Any:
         raise ParameterError(f"{path} cannot be read as a table ({kind}).") from None
 
 
-def _as_they_stand(path: Path, names: set[str]) -> dict[str, Any]:
-    """Return columns as texts: 01234 is no 1234."""
-    table = _read(path, as_text=True)
-    return {name: table[name].astype("string").astype(object) for name in names}
+def _with_names(public: Any, path: Path, names: list[str]) -> Any:
+    """Take columns of names, and of yes and no, as they stand: 01234 is no 1234."""
+    public, plain = public.copy(), _read(path, as_text=True)
+    for name in (*names, *public.select_dtypes("bool").columns):
+        public[name] = plain[name].astype(object).to_numpy()
+    return public
 
 
 def _check_ending(path: Path, *endings: str) -> None:
@@ -668,28 +672,35 @@ def _typed(table: Any, numbers: list[str]) -> Any:
     for name in table.columns:
         column = table[name]
         if name in numbers:
-            columns[name] = pd.to_numeric(column, errors="coerce").astype(np.float64)
+            cells = pd.to_numeric(column, errors="coerce").astype(np.float64)
+            columns[name] = cells.where(np.isfinite(cells))
         else:
-            texts = column.astype(object).map(str, na_action="ignore")
+            texts = column.astype(object).map(_text, na_action="ignore")
             columns[name] = texts.where(column.notna(), np.nan).astype(object)
     return pd.DataFrame(columns)
 
 
+def _text(cell: Any) -> str:
+    """Return a cell as a text that no other cell has a part in: as soon as a column of
+    integers lacks one of them, pandas has them all as floats.
+    """
+    if isinstance(cell, float) and cell.is_integer():
+        return str(int(cell))
+    if hasattr(cell, "isoformat"):
+        return str(cell.isoformat()).removesuffix("T00:00:00")
+    return str(cell)
+
+
 def _check_column(name: str, table: Any, path: Path) -> None:
+    """Refuse; the columns are not listed, as without a header they are a record."""
     if name not in table.columns:
-        hint = " Is the file separated by commas?" if len(table.columns) == 1 else ""
-        raise ParameterError(
-            f"Column {name!r} is not in {path}, which has {_names(table)}.{hint}"
-        )
+        hint = "Is the file separated by commas?" if len(table.columns) == 1 else ""
+        hint = hint or "Is there a line of column names, and is it spelt like this?"
+        raise ParameterError(f"Column {name!r} is not in {path}. {hint}")
 
 
 def _listed(names: str | None) -> list[str]:
-    return [name.strip() for name in names.split(",")] if names else []
-
-
-def _names(table: Any) -> str:
-    names = [str(name) for name in table.columns]
-    return ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+    return [name.strip() for name in (names or "").split(",") if name.strip()]
 
 
 def _tell_of_types(public: Any, numbers: list[str]) -> None:
@@ -751,10 +762,11 @@ def _exam(path: Path, features: list[str], target: str, classes: Any) -> Any:
     table = _read(path, as_text=True)
     for name in (*features, target):
         _check_column(name, table, path)
-    table = table[table[target].notna()]
+    table = table[table[target].notna()].copy()
     if not len(table):
         raise ParameterError(f"{path} has no record with a {target!r}.")
-    if not set(table[target].astype(str)) <= set(classes or table[target].astype(str)):
+    table[target] = table[target].map(_text)
+    if not set(table[target]) <= set(classes or table[target]):
         raise ParameterError(
             f"{path} has a {target!r} that is not among --classes {','.join(classes)}."
         )
@@ -766,7 +778,7 @@ def _scored(
 ) -> dict[str, Any]:
     from sklearn.metrics import confusion_matrix
 
-    truth = table[target].astype(str).to_numpy()
+    truth = table[target].to_numpy()
     given = model.predict(_typed(table[list(model.feature_names_in_)], numbers))
     names = [str(name) for name in fitted.classes_]
     frequent = max((truth == name).mean() for name in names)

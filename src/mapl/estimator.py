@@ -220,6 +220,7 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         mechanism = self._mechanism(n, n_classes) if n_classes > 1 else None
         if mechanism is not None:
             budget.check(mechanism.event)
+        features = self._features(mechanism, pool)
         seed = int(sealed["seed"])  # of a job that was begun before, its own
         chunks = chunk_rows(X, keys, groups, n_chunks=self.n_teachers_, salt=seed)
         with budget.workshop() as folder:
@@ -235,7 +236,7 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             )
             votes = ask(teachers, pool, n_classes=n_classes, n_jobs=self.n_jobs)
         labeler = Labeler(votes, n_classes=n_classes, budget=budget)
-        self._publish(labeler, mechanism, pool, seed)
+        self._publish(labeler, mechanism, pool, features, seed)
         self.events_ = budget.events
         self.certificate_ = self._certificate(budget.receipt())
         return self
@@ -328,7 +329,23 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
                 "released."
             ) from error
 
-    def _publish(self, labeler: Labeler, mechanism: Any, pool: Any, seed: int) -> None:
+    def _features(self, mechanism: Any, pool: Any) -> Any:
+        """Return numbers for the public points where they are needed, before anything
+        is spent.
+        """
+        if not isinstance(mechanism, ChargedDissent):
+            return None
+        try:
+            return public_features(self._estimator(), pool)
+        except Exception as error:  # whatever it is: nothing here is private
+            raise ParameterError(
+                f"X_public cannot be turned into numbers: {error} Let the estimator be "
+                "a pipeline that does it. Nothing was released."
+            ) from error
+
+    def _publish(
+        self, labeler: Labeler, mechanism: Any, pool: Any, features: Any, seed: int
+    ) -> None:
         """What leaves the labeler is public, and so is all that is made of it."""
         if mechanism is None:  # one class: nothing to ask
             self.public_labels_ = np.zeros(_num_samples(pool), dtype=np.int64)
@@ -340,7 +357,6 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         student = self._student()
         set_seeds(student, seed)
         if isinstance(mechanism, ChargedDissent):
-            features = public_features(self._estimator(), pool)
             soft = ask_in_rounds(labeler, mechanism, features, seed=seed)
             self.soft_labels_ = soft.noisy
             self.public_labels_ = soft.labels

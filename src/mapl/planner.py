@@ -370,17 +370,17 @@ def plan(
     epsilon, delta = positive(epsilon=epsilon), probability(delta=delta)
     if pilot is None:
         error = probability(teacher_error=teacher_error)
-        if error >= 1 - 1 / n_classes:
-            raise ParameterError(
-                f"teacher_error must be below {1 - 1 / n_classes:.3g}, got {error:g}: "
-                f"among {n_classes} classes, even who guesses differs less often from "
-                "most."
-            )
-        if not 0 <= best_error < 1:
-            raise ParameterError(f"best_error must be >= 0 and < 1, got {best_error}.")
+        for name, value in (("teacher_error", error), ("best_error", best_error)):
+            if not 0 <= value < 1 - 1 / n_classes:
+                raise ParameterError(
+                    f"{name} must be >= 0 and below 1 - 1/{n_classes}, got {value:g}: "
+                    f"a label of {n_classes} drawn at random is not worse."
+                )
         votes = _Votes.by_law(error, float(best_error), n_classes)
     else:
         votes = _Votes(pilot.dissent, pilot.lead, pilot.best_error, n_classes)
+    if n_teachers is not None:
+        integer(n_teachers=n_teachers, at_least=1)
     k = n_teachers or teachers_for(epsilon, n_classes, n_records)
     price = accounting.gaussian_limit(epsilon=epsilon, delta=delta)
     sparse_k = n_teachers or max(1, n_records // _FEWEST_RECORDS)
@@ -443,17 +443,18 @@ class _Votes:
     def label_error(self, flipped: Floats) -> float:
         """How often a label is wrong that is so often not the plurality's.
 
-        The plurality errs where teachers are divided, with probability exp(-lead/s)/2;
-        there another label loses nothing.
+        The plurality errs where teachers are divided, as exp(-lead/s) does for some s,
+        and at most as often as a label drawn at random. There, another label is as good
+        as that of the plurality.
         """
+        most = 1 - 1 / self.n_classes
         narrow, wide = 1e-3, 1e3
         for _ in range(40):
             s = math.sqrt(narrow * wide)
-            wrong = np.exp(-self.lead / s) / 2
+            wrong = most * np.exp(-self.lead / s)
             enough = float(wrong.mean()) > self.best_error
             narrow, wide = (narrow, s) if enough else (s, wide)
-        wrong = wrong + max(0.0, self.best_error - float(wrong.mean()))
-        return round(float((wrong + flipped * (1 - 2 * wrong)).mean()), 4)
+        return round(float((wrong + flipped * (1 - wrong / most)).mean()), 4)
 
     def withheld(self, k: int, mechanism: SparseVector) -> float:
         """How often k teachers are not stable enough: distance plus Laplace noise."""
@@ -514,14 +515,14 @@ def _sparse_option(
         mechanism = SparseVector.for_budget(epsilon=epsilon, delta=delta, cutoff=T)
         if T == 1:
             lead = max(0.05, 1 - 2 * votes.error)
-            needed = math.ceil(2 * mechanism.threshold / lead)
+            needed = max(1, math.ceil(2 * mechanism.threshold / lead))
         if m < T or mechanism.threshold > k / 2 + 10 * float(mechanism.noise_scale):
             break
         withheld = votes.withheld(k, mechanism)
         answers = _asked_until(T, withheld, m) * (1 - withheld)
         if best is None or answers > best[0]:
             best = answers, T, mechanism.threshold
-    if best is None or best[0] < 1:
+    if best is None or round(best[0]) < 1:
         return Option(
             name="sparse-vector",
             n_teachers=needed,

@@ -327,6 +327,7 @@ def refined(soft: SoftLabels, features: Floats, *, n_jobs: int | None = None) ->
         _TREES, min_samples_leaf=leaf, max_features=0.5, random_state=0, n_jobs=n_jobs
     )
     forest.fit(features, soft.noisy - soft.smooth, sample_weight=soft.precision)
+    forest.set_params(n_jobs=1)  # whose sum does not depend on who is ready first
     shares = np.maximum(soft.smooth + forest.predict(features), 1e-6)
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
@@ -371,13 +372,15 @@ def _places(features: Floats, rng: np.random.Generator) -> Singles:
     from scipy.sparse import csr_array, diags_array
     from sklearn.neighbors import NearestNeighbors
 
-    table, n = _standardised(features), len(features)
+    # Equal points would be neighbours of each other alone.
+    table, equal = np.unique(_standardised(features), axis=0, return_inverse=True)
+    n = len(table)
     if n < _FEWEST:
-        return table
+        return np.asarray(table[equal])
     marks = np.sort(rng.permutation(n)[:_LANDMARKS])
     near = NearestNeighbors(n_neighbors=_NEIGHBOURS).fit(table[marks])
     distance, index = near.kneighbors(table)
-    reach = np.maximum(distance[:, -1], 1e-3)  # equal points have none
+    reach = np.maximum(distance[:, -1], 1e-3)
     close = np.exp(-(distance**2) / (reach[:, None] * reach[marks][index]))
     ends = np.arange(0, close.size + 1, _NEIGHBOURS)
     shape = n, len(marks)
@@ -392,7 +395,7 @@ def _places(features: Floats, rng: np.random.Generator) -> Singles:
         places = np.linalg.qr(places)[0]
     places = ties @ (scale @ places)
     norm = np.sqrt((places**2).sum(axis=1, keepdims=True))
-    return _standardised(places / np.maximum(norm, 1e-30))
+    return _standardised((places / np.maximum(norm, 1e-30))[equal])
 
 
 def _standardised(table: npt.NDArray[Any]) -> Singles:
@@ -455,15 +458,12 @@ def public_features(estimator: Any, pool: Any) -> Floats:
     one that needs no labels, else by a plain one.
     """
     inner = getattr(estimator, "estimator", estimator)
-    table: Any = None
     if isinstance(inner, Pipeline) and len(inner) > 1:
         try:
-            table = clone(inner[:-1]).fit_transform(pool)
-        except (TypeError, ValueError):  # a step that wants labels
-            table = None
-    if table is None:
-        table = _plain_features(pool)
-    return _dense(table)
+            return _dense(clone(inner[:-1]).fit_transform(pool))
+        except (TypeError, ValueError):  # a step that wants labels, or leaves texts
+            pass
+    return _dense(_plain_features(pool))
 
 
 def _plain_features(pool: Any) -> Any:
@@ -477,6 +477,7 @@ def _plain_features(pool: Any) -> Any:
         return MaxAbsScaler().fit_transform(pool)
     numbers = make_pipeline(SimpleImputer(keep_empty_features=True), StandardScaler())
     if hasattr(pool, "iloc") and pool.ndim == 2:
+        pool = pool.replace([np.inf, -np.inf], np.nan)
         selected = make_column_selector(dtype_include="number")
         others = make_column_selector(dtype_exclude="number")
         encoder = OneHotEncoder(handle_unknown="ignore", min_frequency=5)
@@ -491,14 +492,22 @@ def _plain_features(pool: Any) -> Any:
 
 
 def _dense(table: Any) -> Floats:
+    if hasattr(table, "toarray"):
+        table = table.tocsr().astype(np.float64)
+        table.data = _finite(table.data)
+    else:
+        table = _finite(np.asarray(table, dtype=np.float64))
     if table.shape[1] > _MOST_FEATURES:
         from sklearn.decomposition import TruncatedSVD
 
         n_components = min(_MOST_FEATURES // 5, table.shape[0] - 1)
         table = TruncatedSVD(n_components, random_state=0).fit_transform(table)
-    dense = table.toarray() if hasattr(table, "toarray") else table
-    # Some learners take what is no number; neighbours and trees do not.
-    return np.clip(np.nan_to_num(np.asarray(dense, dtype=np.float64)), -1e30, 1e30)
+    return np.asarray(table.toarray() if hasattr(table, "toarray") else table)
+
+
+def _finite(values: Floats) -> Floats:
+    """Some learners take what is no number; neighbours and trees do not."""
+    return np.clip(np.nan_to_num(values), -1e30, 1e30)
 
 
 def fit_hard(student: Any, pool: Any, labels: npt.NDArray[Any]) -> Any:

@@ -134,9 +134,9 @@ def test_what_does_not_fit_is_told_by_how_much() -> None:
     assert found is not None
     # What it asks for does fit, and a little less does not.
     epsilon, records = float(found[1]), int(found[2].replace(",", ""))
-    named: dict[str, Any] = {"n_records": 500, "n_teachers": 20}
-    assert plan(epsilon=1.05 * epsilon, **named).options[0].feasible
-    assert not plan(epsilon=0.95 * epsilon, **named).options[0].feasible
+    few: dict[str, Any] = {"n_records": 500, "n_teachers": 20}
+    assert plan(epsilon=1.05 * epsilon, **few).options[0].feasible
+    assert not plan(epsilon=0.95 * epsilon, **few).options[0].feasible
     grown = plan(n_records=records, n_teachers=records // 25, epsilon=0.05)
     assert grown.options[0].feasible
     with pytest.raises(ParameterError, match="n_records must be an integer"):
@@ -146,6 +146,9 @@ def test_what_does_not_fit_is_told_by_how_much() -> None:
     for wrong in (-0.1, 0.9):
         with pytest.raises(ParameterError, match="best_error must be >= 0"):
             plan(best_error=wrong, n_classes=10)
+    for named in ({"epsilon": 1e308}, {"epsilon": 1e-12}, {"delta": 1e-300}):
+        with pytest.raises(ParameterError, match="Plans are made for epsilon from"):
+            plan(**named)
     with pytest.raises(ParameterError, match="n_teachers must be an integer >= 1"):
         plan(n_teachers=0)
     assert plan(n_records=30, n_queries=2, epsilon=100.0).options[2].n_teachers >= 1

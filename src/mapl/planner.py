@@ -368,6 +368,11 @@ def plan(
     m = integer(n_queries=n_queries, at_least=1)
     n_classes = integer(n_classes=n_classes, at_least=2)
     epsilon, delta = positive(epsilon=epsilon), probability(delta=delta)
+    if not (1e-6 <= epsilon <= 1e6 and delta >= 1e-12):
+        raise ParameterError(
+            "Plans are made for epsilon from 1e-6 to 1e6 and delta from 1e-12 on, got "
+            f"epsilon {epsilon:g} and delta {delta:g}."
+        )
     if pilot is None:
         error = probability(teacher_error=teacher_error)
         for name, value in (("teacher_error", error), ("best_error", best_error)):

@@ -158,6 +158,12 @@ def test_types_of_private_columns_come_from_the_public_ones() -> None:
     assert alike["a"].dtype == np.float64
     assert alike["town"].cat.categories.tolist() == ["Bath", "York"]
     assert _like(table.iloc[:3], public).equals(alike.iloc[:3])
+    codes = pd.DataFrame({"code": ["7", "8"]})
+    for whole, holed in (([7, 8], [7, 8, None]), ([7, 8.5], [7, 8.5, None])):
+        cells = [
+            _like(pd.DataFrame({"code": c}), codes)["code"] for c in (whole, holed)
+        ]
+        assert list(map(repr, cells[0])) == list(map(repr, cells[1]))[:2]
 
 
 def test_texts_and_sparse_matrices_are_records_too() -> None:

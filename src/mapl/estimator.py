@@ -638,7 +638,11 @@ def _like(X: Any, pool: Any) -> Any:
         elif public.dtype.kind in "fiub":
             out[name] = pd.to_numeric(column, errors="coerce").astype(np.float64)
         else:
-            out[name] = column.astype(object).where(column.notna(), None)
+            cells = column.astype(object)
+            if column.dtype.kind == "f":  # as integers are as soon as one is missing
+                whole = [int(c) if c.is_integer() else c for c in cells]
+                cells = pd.Series(whole, X.index, dtype=object)
+            out[name] = cells.where(column.notna(), None)
     return pd.DataFrame(out, index=X.index)
 
 

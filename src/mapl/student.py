@@ -265,6 +265,8 @@ class Smoother:
         apart = self._by_place.choose(rows, weights, mean, held) - first
         size = float((weights[held] * apart**2).sum())
         along = float((weights[held] * apart * off).sum())
+        # Less the standard error of along, which is what noise alone would give.
+        along -= math.sqrt(size)
         self._weight = min(max(along / size, 0.0), 1.0) if size else 0.0
 
 

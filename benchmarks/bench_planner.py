@@ -53,14 +53,7 @@ from mapl.dissent import steps_per_query
 from mapl.labeler import Budget, Labeler
 from mapl.pilot import pilot
 from mapl.planner import Option, plan, teachers_for
-from mapl.student import (
-    ask_in_rounds,
-    fit_hard,
-    fit_soft,
-    is_linear,
-    public_features,
-    refined,
-)
+from mapl.student import ask_in_rounds, fit_hard, fit_shares, public_features
 from mapl.teachers import ask, set_seeds, train
 
 DELTA = 1e-5
@@ -114,11 +107,12 @@ def given(option: Option, votes: Any, features: Any, truth: Any) -> tuple[int, f
         return len(labels), float((labels != truth[some]).mean())
     if option.name == "sparse-vector":
         rng, right, wrong = np.random.default_rng(0), 0, 0
+        event = SparseVector.for_budget(
+            epsilon=settings["epsilon"], delta=DELTA, cutoff=int(settings["cutoff"])
+        ).event
         for _ in range(20):  # it halts by chance: the mean over orders of the queries
-            sparse = SparseVector.for_budget(
-                epsilon=settings["epsilon"], delta=DELTA, cutoff=int(settings["cutoff"])
-            )
             order = rng.permutation(n)
+            sparse = SparseVector.from_event(event)
             answer = sparse.answer(Votes(votes[:, order], n_classes))
             hits = answer.labels[answer.answered] == truth[order][answer.answered]
             right, wrong = right + hits.sum(), wrong + (~hits).sum()
@@ -147,19 +141,19 @@ def answers(folder: Path, names: list[str], runs: int) -> Iterator[dict[str, Any
                     with warnings.catch_warnings():  # no answers have no errors
                         warnings.simplefilter("ignore")
                         means = np.nanmean(of_runs, axis=0)
-                    foretold, given, n, expected, wrong = means
-                    off = abs(foretold - given)
+                    foretold, found, n, expected, wrong = means
+                    off = abs(foretold - found)
                     yield {
                         "set": name,
                         "learner": kind,
                         "epsilon": epsilon,
                         "mechanism": mechanism,
                         "foretold": round(float(foretold)),
-                        "given": round(float(given)),
+                        "given": round(float(found)),
                         "queries": int(n),
                         "errors foretold": round(float(expected), 3),
                         "errors": round(float(wrong), 3),
-                        "right": bool(off <= 0.25 * given or off <= 0.05 * n),
+                        "right": bool(off <= 0.25 * found or off <= 0.05 * n),
                     }
 
 
@@ -307,8 +301,8 @@ def taught(
     """The student, fitted as `PrivateClassifier` does; None if nothing is answered."""
     if isinstance(mechanism, ChargedDissent):
         soft = ask_in_rounds(labeler, mechanism, features, seed=run)
-        shares = soft.smooth if is_linear(student) else refined(soft, features)
-        return fit_soft(student, pool, shares, np.arange(mechanism.n_classes))
+        classes = np.arange(mechanism.n_classes)
+        return fit_shares(student, pool, soft, features, classes)
     rows = np.arange(getattr(mechanism, "n_queries", len(pool)))
     labels = labeler.labels(rows)
     answered = labels != ABSTAIN

@@ -159,6 +159,8 @@ def test_types_of_private_columns_come_from_the_public_ones() -> None:
     assert alike["town"].cat.categories.tolist() == ["Bath", "York"]
     assert _like(table.iloc[:3], public).equals(alike.iloc[:3])
     codes = pd.DataFrame({"code": ["7", "8"]})
+    nullable = pd.DataFrame({"code": pd.array([7.0, None, 8.5], dtype="Float64")})
+    assert _like(nullable, codes)["code"].tolist() == [7, None, 8.5]
     for whole, holed in (([7, 8], [7, 8, None]), ([7, 8.5], [7, 8.5, None])):
         cells = [
             _like(pd.DataFrame({"code": c}), codes)["code"] for c in (whole, holed)
@@ -606,8 +608,8 @@ def test_smoothing_finds_what_is_there(shape: str) -> None:
     smooth = smoother.fit(shares, 0.1, last=False)
     smooth = smoother.fit(shares, 0.2, last=True)[:, 1]
     assert math.sqrt(((smooth - truth)[5000:] ** 2).mean()) < 0.17
-    if shape == "line":
-        assert smoother._weight < 0.5
+    assert (smoother._by_features._map > 0) >= (shape == "ring")
+    assert (smoother._weight < 0.5) >= (shape == "line")
 
 
 def test_places_among_the_others_serve_where_classes_are_clusters() -> None:

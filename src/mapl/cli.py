@@ -594,9 +594,11 @@ def _read(path: Path, *, as_text: bool = False) -> Any:
 
 def _with_names(public: Any, path: Path, names: list[str]) -> Any:
     """Take columns of names, and of yes and no, as they stand: 01234 is no 1234."""
-    public, plain = public.copy(), _read(path, as_text=True)
-    for name in (*names, *public.select_dtypes("bool").columns):
-        public[name] = plain[name].astype(object).to_numpy()
+    names = [*names, *public.select_dtypes("bool").columns]
+    if names:
+        public, plain = public.copy(), _read(path, as_text=True)
+        for name in names:
+            public[name] = plain[name].astype(object).to_numpy()
     return public
 
 

@@ -30,14 +30,7 @@ from mapl.labeler import Budget, Labeler
 from mapl.mechanisms import ABSTAIN, ChargedDissent, NoisyMax, SparseVector
 from mapl.partition import chunk_rows, record_digests
 from mapl.planner import dissents_for, teachers_for
-from mapl.student import (
-    ask_in_rounds,
-    fit_hard,
-    fit_soft,
-    is_linear,
-    public_features,
-    refined,
-)
+from mapl.student import ask_in_rounds, fit_hard, fit_shares, public_features
 from mapl.teachers import ask, set_seeds, train
 
 if TYPE_CHECKING:
@@ -361,10 +354,9 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             self.soft_labels_ = soft.noisy
             self.public_labels_ = soft.labels
             self.spending_ = list(zip(soft.asked, soft.spent, strict=True))
-            shares = soft.smooth
-            if not is_linear(student):  # which could not learn what a forest finds
-                shares = refined(soft, features, n_jobs=self.n_jobs)
-            self.student_ = fit_soft(student, pool, shares, self.classes_)
+            self.student_ = fit_shares(
+                *(student, pool, soft, features, self.classes_), n_jobs=self.n_jobs
+            )
         else:
             rng = np.random.default_rng(seed)
             self.public_labels_ = self._asked(labeler, mechanism, pool, rng)
@@ -640,7 +632,10 @@ def _like(X: Any, pool: Any) -> Any:
         else:
             cells = column.astype(object)
             if column.dtype.kind == "f":  # as integers are as soon as one is missing
-                whole = [int(c) if c.is_integer() else c for c in cells]
+                whole = [
+                    int(c) if isinstance(c, float) and c.is_integer() else c
+                    for c in cells  # some of which are pandas.NA
+                ]
                 cells = pd.Series(whole, X.index, dtype=object)
             out[name] = cells.where(column.notna(), None)
     return pd.DataFrame(out, index=X.index)

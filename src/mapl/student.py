@@ -551,6 +551,22 @@ class Decoded(ClassifierMixin, BaseEstimator):
         return np.asarray(self.classifier.predict_proba(X))
 
 
+def fit_shares(
+    student: Any,
+    pool: Any,
+    soft: SoftLabels,
+    features: Floats,
+    classes: npt.NDArray[Any],
+    *,
+    n_jobs: int | None = None,
+) -> Any:
+    """Fit a classifier to what was published, with all that serves one of its kind."""
+    shares = soft.smooth
+    if not is_linear(student):  # which could not learn what a forest finds
+        shares = refined(soft, features, n_jobs=n_jobs)
+    return fit_soft(student, pool, shares, classes)
+
+
 def fit_soft(student: Any, pool: Any, soft: Floats, classes: npt.NDArray[Any]) -> Any:
     """Fit a classifier to soft labels: each point once a class, weighted.
 

@@ -880,6 +880,7 @@ def test_a_fit_is_charged_once_however_often_it_is_asked_for(
     first = learner(url, mechanism=mechanism).fit(X, y, X_public=pool)
     again = learner(url, mechanism=mechanism, n_jobs=2).fit(X, y, X_public=pool)
     np.testing.assert_array_equal(first.public_labels_, again.public_labels_)
+    assert (first.paid_before_, again.paid_before_) == (False, True)
     other = DecisionTreeClassifier()
     free = learner(url, mechanism=mechanism, student=other).fit(X, y, X_public=pool)
     np.testing.assert_array_equal(first.public_labels_, free.public_labels_)

@@ -623,6 +623,7 @@ def _summary(fitted: Any, signed: dict[str, Any], out: Path) -> dict[str, Any]:
     return {
         "epsilon": signed["epsilon"],
         "delta": signed["delta"],
+        "paid_before": fitted.paid_before_,
         "teachers": fitted.n_teachers_,
         "public_points": len(fitted.public_labels_),
         "answered": answered,
@@ -858,5 +859,7 @@ def _show(result: dict[str, Any], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(result))
         return
+    words = {True: "yes", False: "no"}
     for name, value in result.items():
-        click.echo(f"{name.replace('_', ' '):14} {value}")
+        shown = words[value] if isinstance(value, bool) else value
+        click.echo(f"{name.replace('_', ' '):14} {shown}")

@@ -105,6 +105,9 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         What was released; ``mapl.accounting`` turns it into epsilon.
     certificate_ : dict
         The guarantee, what it stands on and what it assumes; `mapl.certificate`.
+    paid_before_ : bool
+        Whether the ledger had been charged for the same fit already, so that this one
+        was free.
     public_labels_ : ndarray of int, shape (n_public,)
         The class index published for each public point, ``ABSTAIN`` for none.
     spending_ : list of (int, float)
@@ -230,7 +233,7 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             votes = ask(teachers, pool, n_classes=n_classes, n_jobs=self.n_jobs)
         labeler = Labeler(votes, n_classes=n_classes, budget=budget)
         self._publish(labeler, mechanism, pool, features, seed)
-        self.events_ = budget.events
+        self.events_, self.paid_before_ = budget.events, budget.paid_before
         self.certificate_ = self._certificate(budget.receipt())
         return self
 

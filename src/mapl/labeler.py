@@ -58,6 +58,8 @@ class Budget:
     0.73
     """
 
+    paid_before = False  # by an earlier run of the same: only a ledger knows
+
     def __init__(self, *, epsilon: float, delta: float) -> None:
         self.epsilon = positive(epsilon=epsilon)
         self.delta = probability(delta=delta)

@@ -357,6 +357,7 @@ class Job:
         self.delta = probability(delta=delta)
         self.events: list[Event] = []
         self.rows: list[int] = []
+        self.paid_before = False
         self._other_records = False
 
     def begin(self, sealed: State) -> State:
@@ -404,6 +405,8 @@ class Job:
                     "This request was charged before with another mechanism; it cannot "
                     "be changed now. Nothing was released."
                 )
+            else:
+                self.paid_before = True
         self.events.append(event)
         self.rows.append(row["seq"])
 

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from mapl import report
 from mapl.cli import _coder, _text, _typed, errors_in_one_line, main
 
 
@@ -106,6 +107,28 @@ def test_a_score_that_is_not_public_stays_on_the_terminal(
     page = (tmp_path / "report.html").read_text()
     assert "Accuracy" not in page
     assert "no answer" in page
+
+
+@pytest.mark.parametrize(
+    ("privacy", "unit", "epsilon", "expected"),
+    [
+        ("records", "a record", 1.0, "hold a certain record, and then"),
+        ("records", "all records of one group", 1.0, "hold the records of a certain"),
+        ("labels", "a record", 1.0, "which of two ways a certain record may be"),
+        ("records", "a record", 0.0, "at most 50 % sure"),
+    ],
+)
+def test_a_report_says_what_epsilon_means(
+    learned: Path, privacy: str, unit: str, epsilon: float, expected: str
+) -> None:
+    signed = json.loads((learned / "certificate.json").read_text())
+    signed |= {"unit": unit, "epsilon": epsilon}
+    signed["public"] |= {"privacy": privacy}
+    page = " ".join(report.render(signed, {"no": 1}).split())
+    assert expected in page
+    assert ("at most 73.2 % sure" in page) == (epsilon == 1)  # 73.11, rounded up
+    worthless = report.render(signed | {"epsilon": None}, {"no": 1})
+    assert "In plain words" not in worthless
 
 
 @pytest.mark.filterwarnings("ignore::mapl.PrivacyWarning")

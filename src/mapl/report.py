@@ -7,11 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 from mapl import certificate as certificates
+from mapl.planner import what_epsilon_means
 from mapl.votes import ABSTAIN
+
+_HOW = {
+    "dissent": "noisy shares of the vote; a teacher pays where it disagrees with a "
+    "public guess (dissent)",
+    "noisy-max": "the class with most votes after noise; every answer is paid for "
+    "(noisy-max)",
+    "sparse-vector": "the class with most votes where the lead is clear after noise; "
+    "what is paid for is that it is not (sparse-vector)",
+}
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -33,6 +44,7 @@ table {{ border-collapse: collapse; }} td, th {{ text-align: left; padding: .2re
 <body>
 <h1>A private classifier</h1>
 <p class="guarantee">{guarantee}</p>
+<p>{plain}</p>
 <h2>What was released</h2>
 <table>{facts}</table>
 <h2>Labels published for the public points</h2>
@@ -129,7 +141,7 @@ def render(
         "protected unit": certificate["unit"],
         "teachers": public["n_teachers"],
         "public points": public["n_public"],
-        "mechanism": certificate["mechanism"],
+        "how votes were released": _HOW[certificate["mechanism"]],
         "budget": _budget(certificate["ledger"]),
         "assumed": public["assumed"],
         "classes": "declared by the caller"
@@ -138,10 +150,31 @@ def render(
     }
     return _PAGE.format(
         guarantee=escape(certificate["guarantee"]),
+        plain=_in_plain_words(certificate),
         facts=_rows([(name, str(value)) for name, value in facts.items()]),
         labels=_bars(counts),
         spending=_spending(spending),
         score=_score(score) if score else "",
+    )
+
+
+def _in_plain_words(certificate: Mapping[str, Any]) -> str:
+    epsilon = certificate["epsilon"]
+    if epsilon is None:  # the guarantee is that there is none
+        return ""
+    one = "a certain record"
+    if certificate["unit"] != "a record":
+        one = "the records of a certain group, a person for instance"
+    what = {
+        "records": f"that the private data hold {one},",
+        "labels": f"which of two ways {one} may be labelled is the true one,",
+    }[certificate["public"]["privacy"]]
+    most = what_epsilon_means(epsilon) if epsilon else 0.5
+    return (
+        f"In plain words: somebody who thinks it an even chance {what} and then sees "
+        f"everything that was published, can be at most {ceil(1000 * most) / 10:g} % "
+        f"sure of it, whatever else they know; except with probability "
+        f"{certificate['delta']:g}."
     )
 
 

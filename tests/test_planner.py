@@ -36,6 +36,11 @@ def test_algorithm_2_asks_for_what_the_paper_says() -> None:
     assert close(planner.noise_scale(1, 1e-5, 1), 19.76346)
     found = planner.n_teachers(1, 1e-5, [1, 10, 100], 1000, 0.05)
     assert np.round(found).tolist() == [18822, 66441, 231987]
+    # sqrt(32 ln 20) = 9.790962; ln(400/0.025) = 9.680344: here beta/2 is the smaller
+    assert close(
+        planner.n_teachers(1, 0.1, 1, 100, 0.05),
+        34 * math.sqrt(2) * 9.790962 * 9.680344,
+    )
     widths = planner.threshold(1, 1e-5, [10, 100], [100, 1000])
     assert np.round(widths).tolist() == [2101, 7555]
 
@@ -70,7 +75,24 @@ def test_the_loop_is_closed(realizable: bool) -> None:
     T = np.maximum(1, planner.cutoff(1000, alpha, 0.05))
     fits = loop.feasible
     np.testing.assert_allclose(T[fits], loop.T[fits], rtol=1e-6)
-    np.testing.assert_allclose(loop.misclassification[fits], loop.T[fits] / 1000)
+    wrong = planner.cutoff(1000, alpha, 0.05)[fits] / 1000
+    np.testing.assert_allclose(loop.misclassification[fits], wrong, rtol=1e-6)
+
+
+def test_the_loop_at_its_ends() -> None:
+    named: dict[str, Any] = {"delta": 1e-5, "beta": 0.05}
+    agnostic = planner.solve_loop(
+        *(1e12, 10, 1000), epsilon=1, gamma=0.1, realizable=False, **named
+    )
+    assert close(agnostic.T, 378.49)
+    assert close(agnostic.k, 475_933)
+    assert close(agnostic.alpha, 0.0035224)
+    one = planner.solve_loop(1e15, 10, [1, 2], epsilon=1, **named)
+    assert one.feasible.all()
+    assert (one.misclassification < 1e-3).all()  # and not 1/m
+    rich = planner.solve_loop(1000, 1, 1000, epsilon=1e6, delta=1e-5, beta=[0.05, 0.5])
+    assert (rich.k == 1).all()
+    assert rich.feasible.all()
 
 
 def test_theorems_3_4_and_3_5() -> None:
@@ -86,7 +108,21 @@ def test_theorems_3_4_and_3_5() -> None:
     assert close(low, 0.1 + math.sqrt(2e-5))
     high = planner.misclassification(1e4, 10**6, 10, 0.5, gamma=0.1, realizable=False)
     assert close(high, 0.1 + (1e4 * 4e-10) ** (1 / 3))
-    assert close(planner.misclassification_by_composition(10**4, 10**6, 10), 1e-3)
+    composed = planner.misclassification_by_composition(10**4, 10**6, 10, 0.5)
+    assert close(composed, 2e-3)
+    gammas = planner.misclassification(
+        9, 10**6, 10, 0.5, gamma=[0.1, 0.0], realizable=False
+    )
+    assert close(gammas[0] - gammas[1], 0.1)
+
+
+def test_the_cutoff_of_theorems_3_4_and_3_5() -> None:
+    # M = 50,000: T is 1 up to there; beyond it grows with the square
+    found = planner.cutoff_needed([10, 10**5], 10**6, 10, 0.5)
+    np.testing.assert_allclose(found, [1, 4])
+    # M = 10; 10^4 * 0.1 + 10^4 (10^4 * 4e-10)^(1/3) = 1000 + 158.74
+    named: dict[str, Any] = {"gamma": 0.1, "realizable": False}
+    assert close(planner.cutoff_needed(10**4, 10**6, 10, 0.5, **named), 1158.74)
 
 
 def test_sample_complexity() -> None:
@@ -97,8 +133,19 @@ def test_sample_complexity() -> None:
     assert close(found["realizable, efficient"], 2 * 32 / 0.01)
     assert close(found["agnostic"], 2 * 16 / 1e-5)
     assert close(found["agnostic, not private"], 2 * 4 / 1e-4)
+    assert close(found["realizable, not private"], 2 * 4 / 0.01)
+    assert close(found["realizable, advanced composition"], 2 * 16 / 1e-4)
     ratio = found["agnostic, advanced composition"] / found["agnostic"]
     assert close(ratio, 10)
+
+
+def test_the_points_of_a_student() -> None:
+    found = planner.student_points(0.1, 10, 0.05)
+    # ln 20 = 2.995732
+    assert close(found["realizable"], 1299.5732)
+    assert close(found["agnostic"], 1299.5732)
+    assert close(found["realizable, ERM"], 100)
+    assert close(found["realizable, efficient"], 100)
 
 
 def test_what_epsilon_means() -> None:

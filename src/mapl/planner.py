@@ -44,6 +44,10 @@ def stability_needed(epsilon: Numbers, delta: Numbers, beta: Numbers) -> Floats:
 def cutoff(m: Numbers, error: Numbers, beta: Numbers) -> Floats:
     r"""Return T of Theorem 3.2, :math:`3(em + \sqrt{em \ln(m/\beta)/2})`, for teachers
     of error :math:`e = \gamma + \alpha`.
+
+    With probability :math:`1 - 2\beta` all m queries are answered, and at most T of
+    them are withheld or wrong, if each of k teachers has that error with probability
+    :math:`1 - \beta/k`.
     """
     wrong = _array(error) * _array(m)
     return _array(3 * (wrong + np.sqrt(wrong * np.log(_array(m) / _array(beta)) / 2)))
@@ -72,8 +76,9 @@ def n_teachers(
 
 
 def hard_queries(mistakes: Numbers, xi: Numbers = 1 / 3) -> Floats:
-    r"""Return :math:`B/\xi`: more queries than that are not misclassified by more than
-    a part xi of classifiers that make at most B mistakes each (Lemma 3.3).
+    r"""Return :math:`B/\xi`: of classifiers that make at most B mistakes each, more
+    than a part xi are wrong on fewer queries than that; on none if B is 0 (Lemma 3.3,
+    :math:`0 < \xi \le 1/2`).
     """
     return _array(_array(mistakes) / _array(xi))
 
@@ -98,7 +103,11 @@ def learner_error(
 
 @dataclass(frozen=True)
 class Loop:
-    """The solution of T -> alpha -> k -> T; ``feasible`` where there is one."""
+    """The solution of T -> alpha -> k -> T; ``feasible`` where there is one.
+
+    T and k are at least 1, being a number of noisy answers and one of chunks;
+    ``misclassification`` is Theorem 3.2's T over m whatever T is.
+    """
 
     T: Floats
     k: Floats
@@ -138,14 +147,13 @@ def solve_loop(
     n_, v, m_, e, d, b, g = np.broadcast_arrays(*map(_array, named))
     T = np.ones(n_.shape)
     for _ in range(200):
-        k = n_teachers(e, d, T, m_, b)
+        k = _array(np.maximum(n_teachers(e, d, T, m_, b), 1.0))
         each = np.maximum(n_ / k, 1e-12)
         alpha = learner_error(each, v, b / k, realizable=realizable, constant=constant)
-        T = np.minimum(np.maximum(cutoff(m_, g + alpha, b), 1.0), m_)
-    feasible = (m_ > T) & (n_ / k >= 1)
-    return Loop(
-        _array(T), k, alpha, _array(np.minimum(1, T / m_)), np.asarray(feasible)
-    )
+        wrong = cutoff(m_, g + alpha, b)
+        T = _array(np.clip(wrong, 1.0, m_))
+    feasible = np.asarray((m_ > wrong) & (n_ / k >= 1))
+    return Loop(T, k, alpha, _array(np.minimum(1, wrong / m_)), feasible)
 
 
 def free_queries(
@@ -153,17 +161,19 @@ def free_queries(
     vc_dim: Numbers,
     epsilon: Numbers,
     *,
-    gamma: float = 0.0,
+    gamma: Numbers = 0.0,
     realizable: bool = True,
     constant: float = 1.0,
 ) -> Floats:
     r"""Return M, the queries that come at no cost for privacy: :math:`\epsilon n/V`
     (Theorem 3.4), or :math:`\min(1/\gamma, \sqrt{\epsilon n/V})` (Theorem 3.5).
+    Realizable means that gamma is 0, whatever was given.
     """
     ratio = _array(epsilon) * _array(n) / _array(vc_dim)
     if realizable:
         return _array(constant * ratio)
-    limit = 1 / gamma if gamma else math.inf
+    with np.errstate(divide="ignore"):
+        limit = 1 / _array(gamma)
     return _array(constant * np.minimum(limit, np.sqrt(ratio)))
 
 
@@ -173,14 +183,15 @@ def misclassification(
     vc_dim: Numbers,
     epsilon: Numbers,
     *,
-    gamma: float = 0.0,
+    gamma: Numbers = 0.0,
     realizable: bool = True,
     constant: float = 1.0,
 ) -> Floats:
     r"""Return the rate of Theorem 3.4, :math:`V/\epsilon n` for up to M queries and
     :math:`mV^2/\epsilon^2n^2` beyond; or of Theorem 3.5,
     :math:`\gamma + \sqrt{V/\epsilon n}` and
-    :math:`\gamma + (mV^2/\epsilon^2n^2)^{1/3}`.
+    :math:`\gamma + (mV^2/\epsilon^2n^2)^{1/3}`. The constant multiplies all of it and
+    does not change M.
     """
     share = _array(vc_dim) / (_array(epsilon) * _array(n))
     free = free_queries(n, vc_dim, epsilon, gamma=gamma, realizable=realizable)
@@ -188,37 +199,88 @@ def misclassification(
     if realizable:
         rate = np.where(beyond, _array(m) * share**2, share)
     else:
-        rate = gamma + np.where(beyond, np.cbrt(_array(m) * share**2), np.sqrt(share))
+        rate = np.where(beyond, np.cbrt(_array(m) * share**2), np.sqrt(share))
+        rate = rate + _array(gamma)
     return _array(np.minimum(1.0, constant * rate))
 
 
 def misclassification_by_composition(
-    m: Numbers, n: Numbers, vc_dim: Numbers, *, constant: float = 1.0
+    m: Numbers,
+    n: Numbers,
+    vc_dim: Numbers,
+    epsilon: Numbers,
+    *,
+    constant: float = 1.0,
 ) -> Floats:
-    r"""Return :math:`\sqrt{m}V/n`: the rate if each query were paid for by advanced
-    composition, with epsilon 1 (compare section 1 of the paper): about sqrt(m) teachers
-    of error :math:`\sqrt{m}V/n` each.
+    r"""Return :math:`\sqrt{m}V/\epsilon n`, the rate if each query were paid for by
+    advanced composition (after Theorem 3.4): about :math:`\sqrt{m}/\epsilon` teachers,
+    each of that error.
     """
-    rate = np.sqrt(_array(m)) * _array(vc_dim) / _array(n)
+    rate = np.sqrt(_array(m)) * _array(vc_dim) / (_array(epsilon) * _array(n))
     return _array(np.minimum(1.0, constant * rate))
 
 
+def cutoff_needed(
+    m: Numbers,
+    n: Numbers,
+    vc_dim: Numbers,
+    epsilon: Numbers,
+    *,
+    gamma: Numbers = 0.0,
+    realizable: bool = True,
+    constant: float = 1.0,
+) -> Floats:
+    r"""Return T of Theorem 3.4, :math:`\bar m^2V^2/\epsilon^2n^2`, or of Theorem 3.5,
+    :math:`\bar m\gamma + \bar m^{4/3}V^{2/3}/(\epsilon n)^{2/3}`, where
+    :math:`\bar m = \max(M, m)`.
+    """
+    share = _array(vc_dim) / (_array(epsilon) * _array(n))
+    free = free_queries(n, vc_dim, epsilon, gamma=gamma, realizable=realizable)
+    most = np.maximum(free, _array(m))
+    if realizable:
+        return _array(constant * (most * share) ** 2)
+    return _array(constant * (most * _array(gamma) + most * np.cbrt(most * share**2)))
+
+
 def private_classifier_error(alpha: Numbers, gamma: Numbers = 0.0) -> Floats:
-    r"""Return :math:`3\gamma + 7\alpha`, the error of Algorithm 2 as a classifier
-    (Claim 4.1); it needs `public_points` unlabelled points.
+    r"""Return :math:`3\gamma + 7\alpha`, the error of Algorithm 2 as a classifier, with
+    probability :math:`1 - 2\beta` (Claim 4.1, :math:`0 < \beta \le \alpha < 1`); it
+    needs `public_points` unlabelled points.
     """
     return _array(3 * _array(gamma) + 7 * _array(alpha))
 
 
 def public_points(alpha: Numbers, beta: Numbers) -> Floats:
-    r"""Return :math:`4 \ln(1/\alpha\beta)/\alpha`, what Claim 4.1 asks of m."""
+    r"""Return :math:`4 \ln(1/\alpha\beta)/\alpha`, what Claim 4.1 asks of m. A student
+    learns from more: `student_points`.
+    """
     return _array(4 * np.log(1 / (_array(alpha) * _array(beta))) / _array(alpha))
+
+
+def student_points(
+    alpha: Numbers, vc_dim: Numbers, beta: Numbers, *, constant: float = 1.0
+) -> dict[str, Floats]:
+    r"""Return how many unlabelled points Algorithm 3's student learns from, by the
+    ways of `sample_complexity`: :math:`(V + \ln(1/\beta))/\alpha^2` (Theorems 4.2 and
+    4.3), :math:`V/\alpha` (Remarks 2 and 3).
+    """
+    a, v = _array(alpha), _array(vc_dim)
+    plain, fewer = (v + np.log(1 / _array(beta))) / a**2, v / a
+    found = {
+        "realizable": plain,
+        "realizable, ERM": fewer,
+        "realizable, efficient": fewer,
+        "agnostic": plain,
+    }
+    return {name: _array(constant * value) for name, value in found.items()}
 
 
 def sample_complexity(
     alpha: Numbers, vc_dim: Numbers, epsilon: Numbers, *, constant: float = 1.0
 ) -> dict[str, Floats]:
-    r"""Return how many private records suffice for error O(alpha), way by way.
+    r"""Return how many private records suffice for error O(alpha), in the agnostic case
+    :math:`O(\alpha + \gamma)`, with probability :math:`1 - 3\beta`, way by way; for
+    epsilon of order 1, since privacy never takes fewer records than its absence.
 
     Theorem 4.2, :math:`V^{3/2}/\epsilon\alpha^{3/2}` (the error is at most 15 alpha);
     Remark 2 (an ERM learner), :math:`V^{3/2}/\epsilon\alpha`; Remark 3 (an efficient

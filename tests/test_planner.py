@@ -166,8 +166,11 @@ def test_plans_go_by_the_numbers() -> None:
     more = {option.name: option for option in plan(epsilon=4.0).options}
     assert more["dissent"].expected_answers > answers["dissent"]
     many = plan(n_records=10**6, teacher_error=0.03)
-    assert many.recommended == "sparse-vector"
-    assert "abstentions" in many.options[2].why
+    assert many.options[2].expected_answers > many.options[0].expected_answers
+    assert many.recommended == "dissent"  # with as many teachers it would do as well
+    assert "With the 40,000 teachers of sparse-vector it would answer" in many.reason
+    assert "votes may change and the winner stays" in many.options[2].why
+    assert "differs from the plurality of all teachers on 0.03" in many.assumed
     few = plan(n_queries=2, n_classes=10).options
     assert all(option.expected_answers <= 2 for option in few)
 
@@ -177,6 +180,7 @@ def test_what_does_not_fit_is_told_by_how_much() -> None:
     assert not any(option.feasible for option in made.options)
     sparse = made.options[2]
     assert f"needs {sparse.n_teachers:,} teachers of at least 25 records" in sparse.why
+    assert made.recommended is None
     found = re.search(r"epsilon of ([\d.]+); .* about ([\d,]+) records", made.reason)
     assert found is not None
     # What it asks for does fit, and a little less does not.
@@ -186,23 +190,42 @@ def test_what_does_not_fit_is_told_by_how_much() -> None:
     assert not plan(epsilon=0.95 * epsilon, **few).options[0].feasible
     grown = plan(n_records=records, n_teachers=records // 25, epsilon=0.05)
     assert grown.options[0].feasible
+    sparse_k = sparse.n_teachers
+    enough = plan(n_records=25 * sparse_k, epsilon=0.05).options[2]
+    assert enough.feasible
+    assert not plan(n_records=20 * sparse_k, epsilon=0.05).options[2].feasible
+    divided = plan(n_records=500, epsilon=0.05, teacher_error=0.45).options[2]
+    assert "too divided" in divided.why
+    tiny = plan(n_records=10**6, epsilon=1e-3)
+    assert "Ask for so many teachers." in tiny.reason
     with pytest.raises(ParameterError, match="n_records must be an integer"):
         plan(n_records=0)
-    with pytest.raises(ParameterError, match="teacher_error must be >= 0 and below 1"):
+    with pytest.raises(ParameterError, match=r"teacher_error must be below 0\.5"):
         plan(teacher_error=0.5)
     for wrong in (-0.1, 0.9):
-        with pytest.raises(ParameterError, match="best_error must be >= 0"):
+        with pytest.raises(ParameterError, match=r"best_error must be below 0\.9"):
             plan(best_error=wrong, n_classes=10)
     for named in ({"epsilon": 1e308}, {"epsilon": 1e-12}, {"delta": 1e-300}):
         with pytest.raises(ParameterError, match="Plans are made for epsilon from"):
             plan(**named)
     with pytest.raises(ParameterError, match="n_teachers must be an integer >= 1"):
         plan(n_teachers=0)
+    with pytest.raises(ParameterError, match="must not exceed the 32,561 records"):
+        plan(n_teachers=40_000)
     assert plan(n_records=30, n_queries=2, epsilon=100.0).options[2].n_teachers >= 1
     one = plan(n_records=10_000, n_queries=1, epsilon=2.0).options[2]
     assert one.feasible == (one.expected_answers == 1)
-    assert "delta" not in plan(delta=1e-5).reason
-    assert "well below 3.1e-05" in plan(delta=1e-4).reason
+    assert plan(n_records=3).options[0].n_teachers == 3
+
+
+def test_what_is_unwise_is_told() -> None:
+    assert plan(delta=1e-6).warnings == []
+    (rather,) = plan(delta=1e-5).warnings
+    assert "rather large for 32,561 records. Take 3e-06 or less" in rather
+    (too_large,) = plan(delta=1e-4).warnings
+    assert "allow to publish one of them" in too_large
+    (classes,) = plan(delta=1e-6, n_classes=50).warnings
+    assert "1,061 teachers have 30 records each for 50 classes" in classes
 
 
 def test_queries_are_asked_until_so_many_are_withheld() -> None:
@@ -216,6 +239,8 @@ def test_queries_are_asked_until_so_many_are_withheld() -> None:
         )
         assert close(planner._asked_until(T, withheld, m), exact)
     assert close(planner._asked_until(1, 0.0, 10), 10)
+    for m in (10**6, 10**26):
+        assert close(planner._asked_until(3, 0.083, m), 3 / 0.083)
 
 
 def test_how_often_votes_are_withheld_is_what_the_mechanism_does() -> None:
@@ -266,10 +291,21 @@ def test_mapl_plan() -> None:
         made["mechanisms"][0]
     )
     assert made["paper"]["feasible"] is False
+    assert made["asked"]["n_records"] == 32561
     shown = CliRunner().invoke(main, ["plan", *sizes, "--vc-dim", "10"]).stdout
-    assert "does not fit these sizes" in shown
-    assert "believes so with at most 73.1%" in shown
-    assert "noisy-max" in CliRunner().invoke(main, ["plan", *sizes]).stdout
+    found = re.search(r"promises nothing here; from about ([\d,]+) records on", shown)
+    assert found is not None
+    records = 2 * int(found[1].replace(",", ""))
+    assert "from 50% to 73.2%" in shown  # 73.11, rounded up
+    assert "lost to noise" in shown
+    more = ["plan", *sizes[2:], "--records", str(records), "--vc-dim", "10"]
+    told = CliRunner().invoke(main, more).stdout
+    assert "of the answers wrong or withheld" in told
+    never = ["plan", *sizes, "--vc-dim", "1", "--best-error", "0.4"]
+    assert "it never does" in CliRunner().invoke(main, never).stdout
+    few = ["plan", *sizes, "--teachers", "10", "--epsilon", "0.01", "--json"]
+    assert json.loads(CliRunner().invoke(main, few).stdout)["recommended"] is None
+    assert "Nothing fits" in CliRunner().invoke(main, few[:-1]).stdout
     for name in ("--epsilon", "--vc-dim", "--failure-prob"):
         bad = CliRunner().invoke(main, ["plan", *sizes, name, "0"])
         assert bad.exit_code == 2
@@ -282,3 +318,7 @@ def test_mapl_plan_draws(tmp_path: Path) -> None:
     found = CliRunner().invoke(main, ["plan", *sizes, "--plot", str(target)])
     assert found.exit_code == 0
     assert target.read_bytes().startswith(b"\x89PNG")
+    assert f"Wrote {target}" in found.stdout
+    bad = CliRunner().invoke(main, ["plan", *sizes, "--plot", "plan.xyz"])
+    assert bad.exit_code == 2
+    assert "--plot must end in .png" in bad.stderr

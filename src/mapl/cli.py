@@ -6,6 +6,7 @@ Exit code 2 for bad input, 3 for a budget that is spent, 4 for a damaged ledger.
 from __future__ import annotations
 
 import json
+import math
 import sys
 import warnings
 from collections.abc import Callable
@@ -47,6 +48,7 @@ HARMLESS = {
     "sklearn.tree._tree.Tree",
 }
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+PICTURES = (".png", ".svg", ".pdf")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -314,22 +316,35 @@ def verify(path: Path, model: Path | None, ledger: str | None, as_json: bool) ->
 @main.command(name="plan")
 @click.option("--records", required=True, type=int, help="How many private records.")
 @click.option("--queries", required=True, type=int, help="How many public points.")
-@click.option("--classes", default=2, show_default=True, type=int, help="How many.")
-@click.option("--epsilon", required=True, type=float, help="All that it may cost.")
-@click.option("--delta", default=1e-5, show_default=True, type=float, help="Likewise.")
+@click.option(
+    "--classes", default=2, show_default=True, type=int, help="How many there are."
+)
+@click.option(
+    "--epsilon", required=True, type=float, help="What all of it may cost; try 1."
+)
+@click.option(
+    "--delta",
+    default=1e-5,
+    show_default=True,
+    type=float,
+    help="How likely the promise may fail: a tenth of 1/records or less.",
+)
+@click.option(
+    "--teachers", type=int, help="How many; default: what suits each mechanism."
+)
 @click.option(
     "--teacher-error",
     default=0.15,
     show_default=True,
     type=float,
-    help="How often a teacher differs from the others' plurality: try on public data.",
+    help="How often a teacher differs from the plurality of all: try on public data.",
 )
 @click.option(
     "--best-error",
     default=0.0,
     show_default=True,
     type=float,
-    help="How often the plurality is wrong.",
+    help="How often the plurality of all teachers is wrong.",
 )
 @click.option("--vc-dim", type=float, help="For the paper's theorems: VC dimension.")
 @click.option(
@@ -342,7 +357,7 @@ def verify(path: Path, model: Path | None, ledger: str | None, as_json: bool) ->
 @click.option(
     "--plot",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Draw answers against epsilon into this file.",
+    help="Draw answers against epsilon into this file: PNG, SVG or PDF.",
 )
 @json_option
 @errors_in_one_line
@@ -352,6 +367,7 @@ def plan_command(
     classes: int,
     epsilon: float,
     delta: float,
+    teachers: int | None,
     teacher_error: float,
     best_error: float,
     vc_dim: float | None,
@@ -365,47 +381,83 @@ def plan_command(
     probability(failure_prob=failure_prob)
     if vc_dim is not None:
         positive(vc_dim=vc_dim)
-
-    def planned(epsilon: float) -> planner.Plan:
-        return planner.plan(
-            n_records=records,
-            n_queries=queries,
-            n_classes=classes,
-            epsilon=epsilon,
-            delta=delta,
-            teacher_error=teacher_error,
-            best_error=best_error,
-        )
-
+    if plot is not None:
+        _check_ending(plot, *PICTURES, option="--plot")
+    sizes = {"n_records": records, "n_queries": queries, "n_classes": classes}
+    errors = {"teacher_error": teacher_error, "best_error": best_error}
+    named: dict[str, Any] = {"delta": delta, "n_teachers": teachers, **sizes, **errors}
     figure = None if plot is None else _figure(7, 4)
-    made = planned(epsilon)
+    made = planner.plan(epsilon=epsilon, **named)
     if figure is not None:
-        _draw_plan(figure, planned, epsilon, queries)
+        _draw_plan(figure, epsilon, named)
         figure.savefig(plot, dpi=120)
     meaning = {
         f"{prior:.0%}": planner.what_epsilon_means(epsilon, prior=prior)
         for prior in (0.5, 0.1, 0.01)
     }
     result = made.to_json() | {"guess_about_a_person": meaning}
+    result["asked"] = {"epsilon": epsilon, **named}
     if vc_dim is not None:
-        loop = planner.solve_loop(
-            *(records, vc_dim, queries),
-            epsilon=epsilon,
-            delta=delta,
-            beta=failure_prob,
-            gamma=best_error,
-            realizable=best_error == 0,
-        )
-        result["paper"] = {name: value.item() for name, value in vars(loop).items()}
+        result["paper"] = _by_theorem_3_2(vc_dim, failure_prob, epsilon, named)
     if as_json:
         click.echo(json.dumps(result))
         return
+    _show_plan(made, result["asked"], meaning)
+    if vc_dim is not None:
+        click.echo("\n" + _told_by_theorem_3_2(result["paper"]))
+    if plot is not None:
+        click.echo(f"\nWrote {plot}.")
+
+
+def _by_theorem_3_2(
+    vc_dim: float, beta: float, epsilon: float, named: dict[str, Any]
+) -> dict[str, Any]:
+    """What the paper's theorem says of these sizes, and from how many records on it
+    says something.
+    """
+    import numpy as np
+
+    from mapl import planner
+
+    sizes = np.append(np.logspace(0, 30, 601), named["n_records"])
+    loop = planner.solve_loop(
+        *(sizes, vc_dim, named["n_queries"]),
+        epsilon=epsilon,
+        delta=named["delta"],
+        beta=beta,
+        gamma=named["best_error"],
+        realizable=named["best_error"] == 0,
+    )
+    found = {name: value[-1].item() for name, value in vars(loop).items()}
+    enough = sizes[loop.feasible]
+    return found | {"records_from": float(enough.min()) if len(enough) else None}
+
+
+def _told_by_theorem_3_2(paper: dict[str, Any]) -> str:
+    if paper["feasible"]:
+        return (
+            f"The paper's Algorithm 2 with its own constants: {paper['k']:,.0f} "
+            f"teachers, cutoff {math.ceil(paper['T']):,}, at most "
+            f"{paper['misclassification']:.2%} of the answers wrong or withheld."
+        )
+    start = "The paper's Algorithm 2 with its own constants promises nothing here; "
+    if paper["records_from"] is None:
+        return start + "with so many queries and errors it never does."
+    records = float(f"{paper['records_from']:.1g}")
+    return start + f"from about {records:,.0f} records on it does."
+
+
+def _show_plan(made: Any, asked: dict[str, Any], meaning: dict[str, float]) -> None:
+    errors = "errors" if asked["best_error"] else "lost to noise"
+    for warning in made.warnings:
+        click.echo(f"Warning: {warning}\n")
     _table(
-        ("mechanism", "teachers", "fits", "answers", "label error", "because"),
+        ("mechanism", "teachers", "records each", "fits", "answers", errors, "how"),
         [
             (
                 option.name,
                 f"{option.n_teachers:,}",
+                f"{option.records_each:,}",
                 "yes" if option.feasible else "no",
                 f"{option.expected_answers:,}",
                 "" if option.expected_error is None else f"{option.expected_error:.1%}",
@@ -414,19 +466,26 @@ def plan_command(
             for option in made.options
         ],
     )
-    click.echo(f"\n{made.reason}\n")
-    for prior, most in meaning.items():
+    click.echo(f"\n{made.reason}\n\n{made.assumed}\n")
+    told = (f"from {prior} to {_at_most(most)}" for prior, most in meaning.items())
+    click.echo(
+        f"epsilon {asked['epsilon']:g}: what somebody believes of one record being in "
+        f"the data can rise {', '.join(told)} at most, except with probability "
+        f"{asked['delta']:g}. Where a person has several records, count persons, and "
+        "learn with --groups."
+    )
+    if made.recommended is not None:
         click.echo(
-            f"Who believed with {prior} that somebody's record is in the data believes "
-            f"so with at most {most:.1%} after."
+            "\nThe plan compares mechanisms. mapl learn asks for more points than "
+            "that, at larger noise, and learns from shares of the vote; how accurate "
+            "its model will be depends on your data."
         )
-    if vc_dim is not None:
-        paper = result["paper"]
-        click.echo(
-            f"\nThe paper's Algorithm 2: {paper['k']:,.0f} teachers, cutoff "
-            f"{paper['T']:,.1f}: "
-            + ("it fits." if paper["feasible"] else "it does not fit these sizes.")
-        )
+
+
+def _at_most(share: float) -> str:
+    """As a percentage, rounded up."""
+    tenths = math.ceil(1000 * share)
+    return f"{tenths / 10:g}%" if tenths < 1000 else "100%"
 
 
 @main.group()
@@ -461,13 +520,17 @@ def create(
 
 @ledger.command()
 @click.argument("url")
-@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="A PNG.")
+@click.option(
+    "--plot", type=click.Path(dir_okay=False, path_type=Path), help="A picture."
+)
 @json_option
 @errors_in_one_line
 def show(url: str, plot: Path | None, as_json: bool) -> None:
     """Show what each data set may cost, and what is spent and left."""
     from mapl.ledger import Ledger
 
+    if plot is not None:
+        _check_ending(plot, *PICTURES, option="--plot")
     opened = Ledger(url)
     standings = [vars(standing) for standing in opened.standings()]
     if plot is not None:
@@ -602,10 +665,10 @@ def _with_names(public: Any, path: Path, names: list[str]) -> Any:
     return public
 
 
-def _check_ending(path: Path, *endings: str) -> None:
+def _check_ending(path: Path, *endings: str, option: str = "--out") -> None:
     if path.suffix not in endings:
         raise ParameterError(
-            f"--out must end in {', '.join(endings)}, got {str(path)!r}."
+            f"{option} must end in {', '.join(endings)}, got {str(path)!r}."
         )
 
 
@@ -831,8 +894,9 @@ def _draw(standings: list[dict[str, Any]], path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-def _draw_plan(figure: Any, planned: Any, epsilon: float, n_queries: int) -> None:
+def _draw_plan(figure: Any, epsilon: float, named: dict[str, Any]) -> None:
     """Draw how many answers each mechanism gives around an epsilon."""
+    from mapl import planner
     from mapl.progress import Progress
 
     axes = figure.add_subplot()
@@ -840,17 +904,29 @@ def _draw_plan(figure: Any, planned: Any, epsilon: float, n_queries: int) -> Non
     plans = []
     with Progress("Planning", len(around)) as progress:
         for other in around:
-            plans.append(planned(other))
+            plans.append(planner.plan(epsilon=other, **named))
             progress.advance(1)
     for i, first in enumerate(plans[0].options):
-        answers = [made.options[i].expected_answers for made in plans]
-        axes.plot(around, answers, "o-", label=first.name)
+        options = [made.options[i] for made in plans]
+        answers = [option.expected_answers for option in options]
+        colour = f"C{i}"
+        inside = [colour if option.feasible else "white" for option in options]
+        axes.plot(around, answers, color=colour, label=first.name)
+        axes.scatter(around, answers, c=inside, edgecolors=colour, zorder=3)
+    n_queries = named["n_queries"]
     axes.axvline(epsilon, color="#888888", linestyle=":")
     axes.axhline(n_queries, color="#888888", linestyle=":")
+    axes.annotate(f"all {n_queries:,} queries", (around[0], n_queries), va="bottom")
     axes.set_xscale("log", base=2)
     axes.set_yscale("symlog", linthresh=10)
     axes.set_xticks(around[::2], [f"{other:.3g}" for other in around[::2]])
     axes.set(xlabel="epsilon", ylabel="queries answered", ylim=(0, 2 * n_queries))
+    axes.set_title(
+        f"{named['n_records']:,} records, {named['n_classes']} classes, delta "
+        f"{named['delta']:g}, teacher error {named['teacher_error']:g}\n"
+        "hollow: too few to learn from",
+        fontsize=9,
+    )
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
 

@@ -312,8 +312,10 @@ def _array(value: Any) -> Floats:
 # A plan -----------------------------------------------------------------------------
 
 _FEWEST_RECORDS = 25  # of a teacher, to be worth asking
-_FEWEST_DISSENTS = 10
+_FEWEST_DISSENTS, _FEWEST_ANSWERS = 10, 20  # to be worth learning from
+_FEW_OF_A_CLASS = 10  # records of a teacher
 _DIVIDED = 0.1  # lead at which a student is still often wrong
+_CUTOFFS = (1, 3, 10, 30, 100, 300)
 
 
 def teachers_for(epsilon: float, n_classes: int, n_records: int | None) -> int:
@@ -322,10 +324,10 @@ def teachers_for(epsilon: float, n_classes: int, n_records: int | None) -> int:
     More teachers drown more noise, and each knows less. The rule was fitted to UCI
     Adult, MNIST and covtype, the least number of records of a teacher to two more sets.
     """
-    k = 150 * math.sqrt(n_classes / epsilon)
+    k = round(150 * math.sqrt(n_classes / epsilon))
     if n_records is not None:
-        k = min(k, n_records / _FEWEST_RECORDS)
-    return max(5, min(round(k), 5000))
+        k = min(k, max(5, n_records // _FEWEST_RECORDS), n_records)
+    return min(k, 5000)
 
 
 def dissents_for(n_points: int) -> int:
@@ -355,10 +357,15 @@ class Pilot(Protocol):
 
 @dataclass(frozen=True)
 class Option:
-    """One mechanism's part of a plan: what it needs and what it would give."""
+    """One mechanism's part of a plan: what it needs and what it would give.
+
+    ``expected_error`` is how often an answer is wrong; as far as that is known: it is
+    that of the noise alone if the plurality is taken to be right.
+    """
 
     name: str
     n_teachers: int
+    records_each: int
     feasible: bool
     expected_answers: int
     expected_error: float | None
@@ -368,18 +375,23 @@ class Option:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to expect of each mechanism, and which to take."""
+    """What to expect of each mechanism, and which to take: None if nothing fits.
+
+    ``assumed`` says what of it was not measured, ``warnings`` what is unsafe or unwise.
+    """
 
     options: list[Option]
-    recommended: str
+    recommended: str | None
     reason: str
+    assumed: str
+    warnings: list[str]
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON values."""
+        named = vars(self).copy()
         return {
-            "mechanisms": [vars(option) for option in self.options],
-            "recommended": self.recommended,
-            "reason": self.reason,
+            "mechanisms": [vars(option) for option in named.pop("options")],
+            **named,
         }
 
 
@@ -435,39 +447,82 @@ def plan(
             "Plans are made for epsilon from 1e-6 to 1e6 and delta from 1e-12 on, got "
             f"epsilon {epsilon:g} and delta {delta:g}."
         )
+    if (
+        n_teachers is not None
+        and integer(n_teachers=n_teachers, at_least=1) > n_records
+    ):
+        raise ParameterError(
+            f"n_teachers must not exceed the {n_records:,} records, got {n_teachers:,}."
+        )
+    price = accounting.gaussian_limit(epsilon=epsilon, delta=delta)
+    k = n_teachers or teachers_for(epsilon, n_classes, n_records)
     if pilot is None:
-        error = probability(teacher_error=teacher_error)
-        for name, value in (("teacher_error", error), ("best_error", best_error)):
-            if not 0 <= value < 1 - 1 / n_classes:
-                raise ParameterError(
-                    f"{name} must be >= 0 and below 1 - 1/{n_classes}, got {value:g}: "
-                    f"a label of {n_classes} drawn at random is not worse."
-                )
-        votes = _Votes.by_law(error, float(best_error), n_classes)
+        votes = _Votes.by_law(teacher_error, best_error, n_classes)
+        assumed = _assumed(votes, teacher_error, k, m, price)
     else:
         votes = _Votes(pilot.dissent, pilot.lead, pilot.best_error, n_classes)
-    if n_teachers is not None:
-        integer(n_teachers=n_teachers, at_least=1)
-    k = n_teachers or teachers_for(epsilon, n_classes, n_records)
-    price = accounting.gaussian_limit(epsilon=epsilon, delta=delta)
-    sparse_k = n_teachers or max(1, n_records // _FEWEST_RECORDS)
+        assumed = "Teachers are taken to vote as in the pilot."
+    many = n_teachers or max(1, n_records // _FEWEST_RECORDS)
     options = [
-        _dissent_option(votes, k, m, price),
-        _noisy_max_option(votes, k, m, price),
-        _sparse_option(votes, sparse_k, n_records, m, epsilon, delta),
+        _dissent_option(votes, k, n_records, m, price),
+        _noisy_max_option(votes, k, n_records, m, price),
+        _sparse_option(votes, many, n_records, m, epsilon, delta),
     ]
+    rival = _dissent_option(votes, many, n_records, m, price)
+    warnings = _warnings(n_records, n_classes, k, delta)
     fits = [option for option in options if option.feasible]
-    if fits:
-        best = max(fits, key=lambda option: option.expected_answers)
-        name, reason = best.name, _reason(best, options, m)
-    else:
-        name, reason = "dissent", _what_would_do(epsilon, delta, k, price)
-    if delta * n_records >= 1:
-        reason += (
-            f" But delta {delta:g} is too large for {n_records:,} records: it would "
-            f"allow to publish one of them. Take it well below {1 / n_records:.2g}."
+    if not fits:
+        return Plan(
+            options,
+            None,
+            _what_would_do(epsilon, delta, k, n_records, price),
+            assumed,
+            warnings,
         )
-    return Plan(options, name, reason)
+    best = max(fits, key=lambda option: option.expected_answers)
+    reason = _reason(best, options, m)
+    if best is options[2] and rival.expected_answers >= best.expected_answers:
+        best, fewer = options[0], best  # more teachers do it, not the mechanism
+        reason = (
+            f"{_reason(best, options, m)} With the {many:,} teachers of {fewer.name} "
+            f"it would answer {rival.expected_answers:,}: plan with more of them, as "
+            "long as each has records enough to learn from."
+        )
+    return Plan(options, best.name, reason, assumed, warnings)
+
+
+def _assumed(votes: _Votes, error: float, k: int, m: int, price: float) -> str:
+    """Say which model of votes was taken, and how much hangs on it."""
+    most, n = 1 - 1 / votes.n_classes, votes.n_classes
+    others = []
+    for other in (error / 2, min(2 * error, (error + most) / 2)):
+        option = _dissent_option(_Votes.by_law(other, 0.0, n), k, k, m, price)
+        others.append(
+            f"at {other:.3g} dissent would answer {option.expected_answers:,}"
+        )
+    return (
+        "Assumed, not measured: a teacher differs from the plurality of all teachers "
+        f"on {error:.3g} of the points ({', '.join(others)}); the plurality is wrong "
+        f"on {votes.best_error:.3g} of them."
+    )
+
+
+def _warnings(n_records: int, n_classes: int, k: int, delta: float) -> list[str]:
+    found = []
+    if delta * n_records >= 0.1:
+        found.append(
+            f"delta {delta:g} is too large for {n_records:,} records: it would allow "
+            "to publish one of them."
+            if delta * n_records >= 1
+            else f"delta {delta:g} is rather large for {n_records:,} records."
+        )
+        found[0] += f" Take {0.1 / n_records:.1g} or less, a tenth of 1/records."
+    if n_records // k < _FEW_OF_A_CLASS * n_classes:
+        found.append(
+            f"{k:,} teachers have {n_records // k:,} records each for {n_classes:,} "
+            "classes: rare ones they will not know. Fewer teachers know more."
+        )
+    return found
 
 
 class _Votes:
@@ -479,7 +534,6 @@ class _Votes:
         self, dissent: Floats, lead: Floats, best_error: float, n_classes: int
     ) -> None:
         self.dissent, self.lead = dissent, lead
-        self.error = max(1e-3, float(dissent.mean()))
         self.best_error, self.n_classes = best_error, n_classes
 
     @classmethod
@@ -487,9 +541,18 @@ class _Votes:
         """By the stated law, as quantiles."""
         from scipy.special import betaincinv
 
+        most = 1 - 1 / n_classes
+        error = positive(teacher_error=error)
+        for name, value in (("teacher_error", error), ("best_error", best_error)):
+            if not 0 <= value < most:
+                raise ParameterError(
+                    f"{name} must be below {most:.3g} and not below 0, got {value:g}. "
+                    f"With {n_classes} classes, mere guesses are wrong that often."
+                )
         levels = (np.arange(2000) + 0.5) / 2000
         dissent = _array(betaincinv(3 * error, 3 - 3 * error, levels))
-        return cls(dissent, np.maximum(1 - 2 * dissent, 0), best_error, n_classes)
+        lead = np.maximum(1 - 2 * dissent, 0)
+        return cls(dissent, lead, float(best_error), n_classes)
 
     def flipped(self, noise: float) -> Floats:
         """Of each query, how often noise of that part of the teachers makes another
@@ -535,7 +598,9 @@ class _Votes:
         return float((self.dissent + self.misguessed() * self.lead).mean())
 
 
-def _dissent_option(votes: _Votes, k: int, m: int, price: float) -> Option:
+def _dissent_option(
+    votes: _Votes, k: int, n_records: int, m: int, price: float
+) -> Option:
     """Noise of a quarter of the teachers; a student guesses what the plurality says.
 
     Its label weighs his guess with the counts, and is no worse than either.
@@ -544,32 +609,39 @@ def _dissent_option(votes: _Votes, k: int, m: int, price: float) -> Option:
     dissents = int(sigma**2 * price / 2)
     started = min(20, dissents)  # asked for while there is no student
     answers = started + 0.95 * max(0, dissents - started / 2) / votes.guessed()
+    answers = min(m, int(answers))
     fits = dissents >= _FEWEST_DISSENTS
+    flipped = np.minimum(votes.flipped(0.25), votes.misguessed())
     return Option(
         name="dissent",
         n_teachers=k,
+        records_each=n_records // k,
         feasible=fits,
-        expected_answers=min(m, int(answers)),
-        expected_error=votes.label_error(
-            np.minimum(votes.flipped(0.25), votes.misguessed())
-        ),
+        expected_answers=answers,
+        expected_error=votes.label_error(flipped) if answers else None,
         settings={"sigma": sigma, "dissents": dissents},
-        why=f"each teacher may disagree {dissents:,} times at noise {sigma:.0f}"
+        why=f"noise {sigma:.0f} on counts of {k:,} votes; a teacher is silent after it "
+        f"disagreed {dissents:,} times with a public guess"
         + ("" if fits else ": too few to learn from"),
     )
 
 
-def _noisy_max_option(votes: _Votes, k: int, m: int, price: float) -> Option:
+def _noisy_max_option(
+    votes: _Votes, k: int, n_records: int, m: int, price: float
+) -> Option:
     sigma = k / 6
     answers = min(m, int(sigma**2 * price / steps_per_query(votes.n_classes)))
+    fits = answers >= min(_FEWEST_ANSWERS, m)
     return Option(
         name="noisy-max",
         n_teachers=k,
-        feasible=answers >= 1,
+        records_each=n_records // k,
+        feasible=fits,
         expected_answers=answers,
         expected_error=votes.label_error(votes.flipped(1 / 6)) if answers else None,
         settings={"sigma": sigma},
-        why=f"{answers:,} queries at noise {sigma:.0f}, each paid for",
+        why=f"noise {sigma:.0f} on counts of {k:,} votes; every answer is paid for"
+        + ("" if fits else ": too few to learn from"),
     )
 
 
@@ -577,64 +649,88 @@ def _sparse_option(
     votes: _Votes, k: int, n_records: int, m: int, epsilon: float, delta: float
 ) -> Option:
     """The cutoff that answers most with k teachers, if any does."""
-    best: tuple[float, int, int] | None = None
-    for T in (1, 3, 10, 30, 100, 300):
-        mechanism = SparseVector.for_budget(epsilon=epsilon, delta=delta, cutoff=T)
-        if T == 1:
-            lead = max(0.05, 1 - 2 * votes.error)
-            needed = max(1, math.ceil(2 * mechanism.threshold / lead))
-        if m < T or mechanism.threshold > k / 2 + 10 * float(mechanism.noise_scale):
+    tried: dict[int, SparseVector] = {}
+
+    def answers(T: int, k: int) -> float:
+        if T not in tried:
+            two: dict[str, Any] = {"epsilon": epsilon, "delta": delta}
+            tried[T] = SparseVector.for_budget(**two, cutoff=T)
+        withheld = votes.withheld(k, tried[T])
+        return _asked_until(T, withheld, m) * (1 - withheld)
+
+    enough = min(_FEWEST_ANSWERS, m)
+    best, most = 1, 0.0
+    for T in _CUTOFFS:
+        found = answers(T, k) if m >= T else 0.0
+        if found <= max(most, 0.5):
             break
-        withheld = votes.withheld(k, mechanism)
-        answers = _asked_until(T, withheld, m) * (1 - withheld)
-        if best is None or answers > best[0]:
-            best = answers, T, mechanism.threshold
-    if best is None or round(best[0]) < 1:
+        best, most = T, found
+    if round(most) >= enough:
+        bar = tried[best].threshold
         return Option(
             name="sparse-vector",
-            n_teachers=needed,
-            feasible=False,
-            expected_answers=0,
-            expected_error=None,
-            settings={},
-            why=f"needs {needed:,} teachers of at least {_FEWEST_RECORDS} records; you "
-            f"have {n_records:,} records: {n_records // needed} each",
+            n_teachers=k,
+            records_each=n_records // k,
+            feasible=True,
+            expected_answers=round(most),
+            expected_error=round(votes.best_error, 4),
+            settings={"cutoff": best, "threshold": bar},
+            why=f"answers where {bar:,} of {k:,} votes may change and the winner "
+            f"stays; stops after {best} of the others",
         )
-    answers, T, bar = best
+    some = [T for T in _CUTOFFS[:3] if m >= T]
+    needed = k
+    while needed < 1e9 and max(answers(T, needed) for T in some) < enough - 0.5:
+        needed = math.ceil(1.05 * needed)
     return Option(
         name="sparse-vector",
-        n_teachers=k,
-        feasible=True,
-        expected_answers=round(answers),
-        expected_error=round(votes.best_error, 4),
-        settings={"cutoff": T, "threshold": bar},
-        why=f"{T} abstentions; {bar:,} of {k:,} votes must be able to flip",
+        n_teachers=needed,
+        records_each=n_records // needed,
+        feasible=False,
+        expected_answers=round(most),
+        expected_error=round(votes.best_error, 4) if round(most) else None,
+        settings={},
+        why=f"needs {needed:,} teachers of at least {_FEWEST_RECORDS} records; you "
+        f"have {n_records:,} records: {n_records // needed} each"
+        if needed < 1e9
+        else f"the teachers are too divided: stops before {enough} answers",
     )
 
 
 def _asked_until(T: int, withheld: float, m: int) -> float:
     """Return how many of m queries are asked, on average, until T are withheld.
 
-    Query i + 1 is asked if fewer than T of the first i were withheld.
+    The mean of min(N, m) for N, the number of the query that is the T-th withheld:
+    T/w times P(N' <= m + 1), N' that of the next one, and m times P(N > m).
     """
     from scipy.special import betainc
 
-    i = np.linspace(0, m - 1, min(m, 2000))
+    if m < T:
+        return float(m)
     w = min(max(withheld, 1e-12), 1 - 1e-12)
-    going = np.where(i < T, 1.0, betainc(np.maximum(i - T + 1, 1e-9), T, 1 - w))
-    return float(going.mean() * m)
+    stopped = T / w * betainc(T + 1, float(m - T + 1), w)
+    return float(stopped + m * betainc(float(m - T + 1), T, 1 - w))
 
 
-def _what_would_do(epsilon: float, delta: float, k: int, price: float) -> str:
+def _what_would_do(
+    epsilon: float, delta: float, k: int, n_records: int, price: float
+) -> str:
     """Say what would have to change for dissent to fit, and by how much."""
     wanted = 2 * _FEWEST_DISSENTS / (k / 4) ** 2
-    least = accounting.gaussian_epsilon(wanted, delta=delta)
-    teachers = math.ceil(4 * math.sqrt(2 * _FEWEST_DISSENTS / price))
+    least = _rounded_up(accounting.gaussian_epsilon(wanted, delta=delta))
+    teachers = math.ceil(4 * math.sqrt(2 * _FEWEST_DISSENTS / price)) + 1
+    records = _FEWEST_RECORDS * teachers
     return (
-        f"Nothing fits. With {k} teachers dissent needs an epsilon of {least:.2g}; at "
-        f"epsilon {epsilon:g} it needs {teachers:,} teachers, hence about "
-        f"{_FEWEST_RECORDS * teachers:,} records."
+        f"Nothing fits. With {k:,} teachers dissent needs an epsilon of {least:g}; at "
+        f"epsilon {epsilon:g} it needs {teachers:,} teachers, hence about {records:,} "
+        "records." + (" Ask for so many teachers." if n_records >= records else "")
     )
+
+
+def _rounded_up(value: float) -> float:
+    """To three digits."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return math.ceil(1.001 * value / unit) * unit
 
 
 def _reason(best: Option, options: list[Option], m: int) -> str:

@@ -304,7 +304,7 @@ def pate(folder: Path, runs: int) -> Iterator[dict[str, Any]]:
                 rounds = InOrder(features, order, charged)
                 rounds.ask(votes, until_spent=False)
                 decided, lead = rounds.decided()
-                sure = np.argsort(-lead)[: int(goal * 1.05)]
+                sure = np.argsort(-lead)[: max(int(goal * 1.05), n_answers)]
                 rate = float((decided == truth[order])[sure].mean())
                 title = f"charged dissent, epsilon {epsilon}"
                 found.setdefault(title, []).append((len(sure), rate, epsilon))

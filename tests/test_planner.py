@@ -216,6 +216,8 @@ def test_what_does_not_fit_is_told_by_how_much() -> None:
     one = plan(n_records=10_000, n_queries=1, epsilon=2.0).options[2]
     assert one.feasible == (one.expected_answers == 1)
     assert plan(n_records=3).options[0].n_teachers == 3
+    assert planner.teachers_for(1e6, 2, None) == planner.teachers_for(1, 2, 50) == 5
+    assert planner.teachers_for(1e-6, 2, None) == 5000
 
 
 def test_what_is_unwise_is_told() -> None:

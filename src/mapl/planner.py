@@ -324,10 +324,10 @@ def teachers_for(epsilon: float, n_classes: int, n_records: int | None) -> int:
     More teachers drown more noise, and each knows less. The rule was fitted to UCI
     Adult, MNIST and covtype, the least number of records of a teacher to two more sets.
     """
-    k = round(150 * math.sqrt(n_classes / epsilon))
-    if n_records is not None:
-        k = min(k, max(5, n_records // _FEWEST_RECORDS), n_records)
-    return min(k, 5000)
+    k = min(max(5, round(150 * math.sqrt(n_classes / epsilon))), 5000)
+    if n_records is None:
+        return k
+    return min(k, max(5, n_records // _FEWEST_RECORDS), n_records)
 
 
 def dissents_for(n_points: int) -> int:

@@ -112,10 +112,10 @@ def test_a_score_that_is_not_public_stays_on_the_terminal(
 @pytest.mark.parametrize(
     ("privacy", "unit", "epsilon", "expected"),
     [
-        ("records", "a record", 1.0, "hold a certain record, and then"),
+        ("records", "a record", 1.0, "hold a certain record or do not"),
         ("records", "all records of one group", 1.0, "hold the records of a certain"),
-        ("labels", "a record", 1.0, "which of two ways a certain record may be"),
-        ("records", "a record", 0.0, "at most 50 % sure"),
+        ("labels", "a record", 1.0, "a certain record may be labelled in two ways"),
+        ("records", "a record", 0.0, "probability of at most 50.1%"),  # delta
     ],
 )
 def test_a_report_says_what_epsilon_means(
@@ -126,7 +126,7 @@ def test_a_report_says_what_epsilon_means(
     signed["public"] |= {"privacy": privacy}
     page = " ".join(report.render(signed, {"no": 1}).split())
     assert expected in page
-    assert ("at most 73.2 % sure" in page) == (epsilon == 1)  # 73.11, rounded up
+    assert ("at most 73.2%" in page) == (epsilon == 1)  # 73.11, rounded up
     worthless = report.render(signed | {"epsilon": None}, {"no": 1})
     assert "In plain words" not in worthless
 

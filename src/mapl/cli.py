@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
@@ -26,6 +26,9 @@ from mapl.errors import (
     positive,
     probability,
 )
+
+if TYPE_CHECKING:
+    from mapl.planner import Plan
 
 ESTIMATORS = {
     "logistic": "sklearn.linear_model.LogisticRegression",
@@ -98,7 +101,7 @@ def main() -> None:
     default=1e-5,
     show_default=True,
     type=float,
-    help="Chance that the guarantee fails: well below 1 over the number of people.",
+    help="The slack of the promise: well below 1 over the number of people.",
 )
 @click.option("--groups", help="Column that says whose record it is.")
 @click.option(
@@ -327,7 +330,7 @@ def verify(path: Path, model: Path | None, ledger: str | None, as_json: bool) ->
     default=1e-5,
     show_default=True,
     type=float,
-    help="How likely the promise may fail: a tenth of 1/records or less.",
+    help="The slack of the promise: a tenth of 1/records or less.",
 )
 @click.option(
     "--teachers", type=int, help="How many; default: what suits each mechanism."
@@ -429,7 +432,7 @@ def _by_theorem_3_2(
         realizable=named["best_error"] == 0,
     )
     found = {name: value[-1].item() for name, value in vars(loop).items()}
-    enough = sizes[loop.feasible]
+    enough = sizes[loop.feasible & (loop.misclassification <= 0.5)]
     return found | {"records_from": float(enough.min()) if len(enough) else None}
 
 
@@ -442,12 +445,17 @@ def _told_by_theorem_3_2(paper: dict[str, Any]) -> str:
         )
     start = "The paper's Algorithm 2 with its own constants promises nothing here; "
     if paper["records_from"] is None:
-        return start + "with so many queries and errors it never does."
-    records = float(f"{paper['records_from']:.1g}")
-    return start + f"from about {records:,.0f} records on it does."
+        return start + "no number of records changes that."
+    records = math.ceil(float(f"{1.05 * paper['records_from']:.2g}"))
+    return start + (
+        f"with {records:,} records it would promise that at most half of the answers "
+        "are wrong or withheld."
+    )
 
 
-def _show_plan(made: Any, asked: dict[str, Any], meaning: dict[str, float]) -> None:
+def _show_plan(made: Plan, asked: dict[str, Any], meaning: dict[str, float]) -> None:
+    from mapl.planner import percent
+
     errors = "errors" if asked["best_error"] else "lost to noise"
     for warning in made.warnings:
         click.echo(f"Warning: {warning}\n")
@@ -467,25 +475,18 @@ def _show_plan(made: Any, asked: dict[str, Any], meaning: dict[str, float]) -> N
         ],
     )
     click.echo(f"\n{made.reason}\n\n{made.assumed}\n")
-    told = (f"from {prior} to {_at_most(most)}" for prior, most in meaning.items())
+    told = (f"from {prior} to {percent(most)}" for prior, most in meaning.items())
     click.echo(
         f"epsilon {asked['epsilon']:g}: what somebody believes of one record being in "
-        f"the data can rise {', '.join(told)} at most, except with probability "
-        f"{asked['delta']:g}. Where a person has several records, count persons, and "
-        "learn with --groups."
+        f"the data can rise {', '.join(told)} at most, up to delta {asked['delta']:g}. "
+        "Where a person has several records, count persons, and learn with --groups."
     )
     if made.recommended is not None:
         click.echo(
-            "\nThe plan compares mechanisms. mapl learn asks for more points than "
-            "that, at larger noise, and learns from shares of the vote; how accurate "
+            "\nThe plan compares mechanisms. mapl learn asks for as many points as it "
+            "can, at larger noise, and learns from shares of the vote; how accurate "
             "its model will be depends on your data."
         )
-
-
-def _at_most(share: float) -> str:
-    """As a percentage, rounded up."""
-    tenths = math.ceil(1000 * share)
-    return f"{tenths / 10:g}%" if tenths < 1000 else "100%"
 
 
 @main.group()
@@ -666,7 +667,7 @@ def _with_names(public: Any, path: Path, names: list[str]) -> Any:
 
 
 def _check_ending(path: Path, *endings: str, option: str = "--out") -> None:
-    if path.suffix not in endings:
+    if path.suffix.lower() not in endings:
         raise ParameterError(
             f"{option} must end in {', '.join(endings)}, got {str(path)!r}."
         )
@@ -901,6 +902,7 @@ def _draw_plan(figure: Any, epsilon: float, named: dict[str, Any]) -> None:
 
     axes = figure.add_subplot()
     around = [epsilon * 2.0**power for power in (-3, -2, -1, -0.5, 0, 0.5, 1, 2, 3)]
+    around = [other for other in around if 1e-6 <= other <= 1e6]
     plans = []
     with Progress("Planning", len(around)) as progress:
         for other in around:

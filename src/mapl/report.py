@@ -5,14 +5,14 @@ Public values only.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
-from math import ceil
 from pathlib import Path
 from typing import Any
 
 from mapl import certificate as certificates
-from mapl.planner import what_epsilon_means
+from mapl.planner import percent
 from mapl.votes import ABSTAIN
 
 _HOW = {
@@ -21,7 +21,7 @@ _HOW = {
     "noisy-max": "the class with most votes after noise; every answer is paid for "
     "(noisy-max)",
     "sparse-vector": "the class with most votes where the lead is clear after noise; "
-    "what is paid for is that it is not (sparse-vector)",
+    "only answers that are withheld are paid for (sparse-vector)",
 }
 
 _PAGE = """<!doctype html>
@@ -166,15 +166,15 @@ def _in_plain_words(certificate: Mapping[str, Any]) -> str:
     if certificate["unit"] != "a record":
         one = "the records of a certain group, a person for instance"
     what = {
-        "records": f"that the private data hold {one},",
-        "labels": f"which of two ways {one} may be labelled is the true one,",
+        "records": f"the private data hold {one} or do not",
+        "labels": f"{one} may be labelled in two ways",
     }[certificate["public"]["privacy"]]
-    most = what_epsilon_means(epsilon) if epsilon else 0.5
+    # A guess at even odds is right with (e^epsilon + delta)/(e^epsilon + 1) at most.
+    odds, slack = math.exp(-epsilon), certificate["delta"]
     return (
-        f"In plain words: somebody who thinks it an even chance {what} and then sees "
-        f"everything that was published, can be at most {ceil(1000 * most) / 10:g} % "
-        f"sure of it, whatever else they know; except with probability "
-        f"{certificate['delta']:g}."
+        f"In plain words: {what}. Somebody who thinks both equally likely, knows "
+        "everything else and sees all that was published guesses right with a "
+        f"probability of at most {percent((1 + slack * odds) / (1 + odds))}."
     )
 
 

@@ -66,10 +66,7 @@ LABELS = {
     "phishing": "Result",
     "credit_default": "default",
     "shuttle": "target",
-    "diabetes_readmission": "readmitted",
 }
-NAMES = ["encounter_id", "patient_nbr", "diag_1", "diag_2", "diag_3"]  # 700 and more
-MOST_RECORDS = 60_000
 LEARNERS = {
     "logistic": make_pipeline(StandardScaler(), LogisticRegression(max_iter=300)),
     "tree": DecisionTreeClassifier(max_depth=6),
@@ -86,13 +83,9 @@ def read(folder: Path, name: str, run: int) -> tuple[Any, Any]:
         table = pd.read_parquet(folder / f"{name}.parquet")
         labels = table.pop(LABELS[name])
         common = labels.isin(labels.value_counts().index[:4])  # no class of 10 records
-        table, y = table[common], labels[common].to_numpy()
-        if name == "diabetes_readmission":
-            table = table.drop(columns=NAMES)
-            table = encoder(table).transform(table)
-        X = np.asarray(table, dtype=float)
+        X, y = table[common].to_numpy(float), labels[common].to_numpy()
     y = np.unique(y, return_inverse=True)[1]
-    order = np.random.default_rng(run).permutation(len(X))[:MOST_RECORDS]
+    order = np.random.default_rng(run).permutation(len(X))
     return X[order], y[order]
 
 

@@ -51,7 +51,13 @@ HARMLESS = {
     "sklearn.tree._tree.Tree",
 }
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-PICTURES = (".png", ".svg", ".pdf")
+delta_option = click.option(
+    "--delta",
+    default=1e-5,
+    show_default=True,
+    type=float,
+    help="The slack of the promise: a tenth of 1 over the number of people, or less.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -96,13 +102,7 @@ def main() -> None:
     type=float,
     help="What it may cost: 1 is strong, 8 is weak, below 0.3 little is learned.",
 )
-@click.option(
-    "--delta",
-    default=1e-5,
-    show_default=True,
-    type=float,
-    help="The slack of the promise: well below 1 over the number of people.",
-)
+@delta_option
 @click.option("--groups", help="Column that says whose record it is.")
 @click.option(
     "--classes",
@@ -325,13 +325,7 @@ def verify(path: Path, model: Path | None, ledger: str | None, as_json: bool) ->
 @click.option(
     "--epsilon", required=True, type=float, help="What all of it may cost; try 1."
 )
-@click.option(
-    "--delta",
-    default=1e-5,
-    show_default=True,
-    type=float,
-    help="The slack of the promise: a tenth of 1/records or less.",
-)
+@delta_option
 @click.option(
     "--teachers", type=int, help="How many; default: what suits each mechanism."
 )
@@ -384,12 +378,10 @@ def plan_command(
     probability(failure_prob=failure_prob)
     if vc_dim is not None:
         positive(vc_dim=vc_dim)
-    if plot is not None:
-        _check_ending(plot, *PICTURES, option="--plot")
     sizes = {"n_records": records, "n_queries": queries, "n_classes": classes}
     errors = {"teacher_error": teacher_error, "best_error": best_error}
     named: dict[str, Any] = {"delta": delta, "n_teachers": teachers, **sizes, **errors}
-    figure = None if plot is None else _figure(7, 4)
+    figure = None if plot is None else _figure(plot, 7, 4)
     made = planner.plan(epsilon=epsilon, **named)
     if figure is not None:
         _draw_plan(figure, epsilon, named)
@@ -530,8 +522,6 @@ def show(url: str, plot: Path | None, as_json: bool) -> None:
     """Show what each data set may cost, and what is spent and left."""
     from mapl.ledger import Ledger
 
-    if plot is not None:
-        _check_ending(plot, *PICTURES, option="--plot")
     opened = Ledger(url)
     standings = [vars(standing) for standing in opened.standings()]
     if plot is not None:
@@ -867,7 +857,9 @@ def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 
-def _figure(width: float, height: float) -> Any:
+def _figure(path: Path, width: float, height: float) -> Any:
+    """Begin a picture that can be saved there."""
+    _check_ending(path, ".png", ".svg", ".pdf", option="--plot")
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -879,7 +871,7 @@ def _figure(width: float, height: float) -> Any:
 
 def _draw(standings: list[dict[str, Any]], path: Path) -> None:
     """Draw what is spent and what is left, a bar for each data set."""
-    figure = _figure(7, 1.2 + 0.5 * len(standings))
+    figure = _figure(path, 7, 1.2 + 0.5 * len(standings))
     axes = figure.add_subplot()
     names = [s["name"] for s in standings]
     shares = [100 * s["epsilon_spent"] / s["epsilon_limit"] for s in standings]

@@ -397,6 +397,7 @@ class Job:
             raise MechanismStateError("A job opens one mechanism; this one has its.")
         with self._ledger.journal.transaction() as transaction:
             row = transaction.requested(self._dataset, self._request)
+            self.paid_before = row is not None
             if row is None:
                 last = self._ledger._last(transaction, self._dataset)
                 row = self._append(transaction, last, event)
@@ -405,8 +406,6 @@ class Job:
                     "This request was charged before with another mechanism; it cannot "
                     "be changed now. Nothing was released."
                 )
-            else:
-                self.paid_before = True
         self.events.append(event)
         self.rows.append(row["seq"])
 

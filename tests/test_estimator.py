@@ -234,6 +234,14 @@ def test_label_private_chunks_do_not_depend_on_the_labels(
     assert seen[0][1] is seen[1][1] is None
 
 
+def test_a_delta_as_large_as_one_record_is_warned_of() -> None:
+    X, y, pool, *_ = data()
+    model = quick(classes=[0, 1], n_records=len(X), delta=1 / len(X))
+    with pytest.warns(PrivacyWarning, match="publishes one record whole. Take 2e-05"):
+        model.fit(X, y, X_public=pool)
+    model.set_params(n_records=1000).fit(X, y, X_public=pool)  # the true number is not
+
+
 def test_it_works_in_searches_and_cross_validation() -> None:
     X, y, pool, *_ = data()
     model = quick(privacy="labels", classes=[0, 1], n_teachers=20)

@@ -29,7 +29,7 @@ from mapl.errors import ParameterError, PrivacyWarning, integer, positive, proba
 from mapl.labeler import Budget, Labeler
 from mapl.mechanisms import ABSTAIN, ChargedDissent, NoisyMax, SparseVector
 from mapl.partition import chunk_rows, record_digests
-from mapl.planner import dissents_for, teachers_for
+from mapl.planner import dissents_for, large_delta, teachers_for
 from mapl.student import ask_in_rounds, fit_hard, fit_shares, public_features
 from mapl.teachers import ask, set_seeds, train
 
@@ -185,17 +185,7 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             Whose record each is: the guarantee then is for a whole person.
         """
         self._check_parameters()
-        if _in_a_search():
-            warnings.warn(
-                f"A search or a cross-validation over private records pays for each "
-                f"of its fits: k of them cost up to k times epsilon {self.epsilon:g}, "
-                "and its scores are not covered by any guarantee. Choose parameters on "
-                "public data, or put the search inside: "
-                "PrivateClassifier(GridSearchCV(...)) searches in each teacher, for "
-                "nothing.",
-                PrivacyWarning,
-                stacklevel=2,
-            )
+        self._warn_of_what_is_unwise()
         if isinstance(groups, str):
             raise ParameterError(
                 "groups must say of each record whose it is, got the name of a column. "
@@ -236,6 +226,22 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self.events_, self.paid_before_ = budget.events, budget.paid_before
         self.certificate_ = self._certificate(budget.receipt())
         return self
+
+    def _warn_of_what_is_unwise(self) -> None:
+        if _in_a_search():
+            warnings.warn(
+                f"A search or a cross-validation over private records pays for each "
+                f"of its fits: k of them cost up to k times epsilon {self.epsilon:g}, "
+                "and its scores are not covered by any guarantee. Choose parameters on "
+                "public data, or put the search inside: "
+                "PrivateClassifier(GridSearchCV(...)) searches in each teacher, for "
+                "nothing.",
+                PrivacyWarning,
+                stacklevel=3,
+            )
+        if self.n_records is not None and self.delta * self.n_records >= 1:
+            told = large_delta(self.delta, self.n_records)
+            warnings.warn(told, PrivacyWarning, stacklevel=3)
 
     def _budget(
         self, X: Any, codes: Ints, pool: Any

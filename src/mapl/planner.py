@@ -47,6 +47,7 @@ __all__ = [
     "dissents_for",
     "free_queries",
     "hard_queries",
+    "large_delta",
     "learner_error",
     "misclassification",
     "misclassification_by_composition",
@@ -279,21 +280,26 @@ def _assumed(votes: _Votes, error: float, k: int, m: int, price: float) -> str:
 def _warnings(n_records: int, n_classes: int, k: int, delta: float) -> list[str]:
     found = []
     if delta * n_records >= 0.1:
-        what = "rather large"
-        if delta * n_records >= 1:
-            what = "too large: it would allow a method that publishes one record whole"
-        unit = 10.0 ** math.floor(math.log10(0.1 / n_records))
-        least = unit * math.floor(0.1 / n_records / unit)
-        found.append(
-            f"For {n_records:,} records delta {delta:g} is {what}. Take {least:.1g} or "
-            "less, a tenth of 1/records."
-        )
+        found.append(large_delta(delta, n_records))
     if n_records // k < _FEW_OF_A_CLASS * n_classes:
         found.append(
             f"{k:,} teachers have {n_records // k:,} records each for {n_classes:,} "
             "classes: they will not learn the rare ones. Fewer teachers know more."
         )
     return found
+
+
+def large_delta(delta: float, n_records: int) -> str:
+    """Return what to say of a delta that is large for so many records."""
+    what = "rather large"
+    if delta * n_records >= 1:
+        what = "too large: it would allow a method that publishes one record whole"
+    unit = 10.0 ** math.floor(math.log10(0.1 / n_records))
+    least = unit * math.floor(0.1 / n_records / unit)
+    return (
+        f"For {n_records:,} records delta {delta:g} is {what}. Take {least:.1g} or "
+        "less, a tenth of 1/records."
+    )
 
 
 class _Votes:

@@ -218,6 +218,48 @@ def test_noisy_max_counts_one_class_of_two_and_all_of_more() -> None:
         assert mechanism.n_asked == 2
 
 
+def steps_of_noisy_max(n_classes: int, n_teachers: int) -> int:
+    """The most unit steps between the counts of neighbours, over all votes."""
+    most, says = 0, range(NO_VOTE, n_classes)
+    for rest in itertools.product(says, repeat=n_teachers - 1):
+        votes = np.array([[vote, *rest] for vote in says]).T
+        mechanism = NoisyMax(sigma=1, n_queries=len(says), n_classes=n_classes)
+        published = mechanism.answer(Votes(votes, n_classes)).counts
+        if n_classes == 2:
+            assert (published.sum(axis=1) == n_teachers).all()
+            published = published[:, 1:]  # the first follows from it
+        moves = np.abs(published[:, None] - published[None])
+        most = max(most, int(moves.max()) ** 2 * int(moves.sum(axis=2).max()))
+    return most
+
+
+@pytest.mark.usefixtures("_no_noise")
+@pytest.mark.parametrize("n_teachers", [1, 2, 3, 4])
+def test_one_vote_moves_noisy_max_by_what_is_paid(
+    n_teachers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert steps_of_noisy_max(2, n_teachers) == 1
+    assert steps_of_noisy_max(3, n_teachers) == 2
+
+    def difference(counts: Any, n_teachers: int, *_: Any) -> SoftAnswer:
+        """Sensitivity 2."""
+        second = counts[:, 1].astype(int) - counts[:, 0]
+        counts = np.stack((n_teachers - second, second), axis=1)
+        return SoftAnswer(counts, counts.argmax(axis=1), counts / n_teachers)
+
+    monkeypatch.setattr("mapl.dissent._publish_all", difference)
+    assert steps_of_noisy_max(2, n_teachers) > 1
+
+
+def test_who_does_not_vote_is_with_neither_of_two_classes() -> None:
+    votes = np.full((900, 2), NO_VOTE)
+    votes[:300, 0], votes[:300, 1] = 1, 0
+    mechanism = NoisyMax(sigma=1, n_queries=2, n_classes=2)
+    answer = mechanism.answer(Votes(votes, 2))
+    assert answer.labels.tolist() == [1, 0]
+    assert np.abs(answer.counts[:, 1] - [600, 300]).max() < 20
+
+
 def test_noisy_max_refuses_more_than_was_paid_for_and_releases_nothing() -> None:
     mechanism = NoisyMax.for_budget(epsilon=1, delta=1e-5, n_queries=3, n_classes=2)
     votes = Votes.from_predictions(np.zeros((9, 2), dtype=int), n_classes=2)

@@ -1,4 +1,5 @@
 import math
+import re
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -15,8 +16,14 @@ from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_digits, make_classification
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression, Perceptron, RidgeClassifier
+from sklearn.linear_model import (
+    LinearRegression,
+    LogisticRegression,
+    Perceptron,
+    RidgeClassifier,
+)
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.naive_bayes import MultinomialNB
 from sklearn.neighbors import KNeighborsClassifier
@@ -166,6 +173,27 @@ def test_types_of_private_columns_come_from_the_public_ones() -> None:
             _like(pd.DataFrame({"code": c}), codes)["code"] for c in (whole, holed)
         ]
         assert list(map(repr, cells[0])) == list(map(repr, cells[1]))[:2]
+    with pytest.raises(ParameterError, match="both pandas, both polars"):
+        _like(table, public.to_numpy())
+
+
+def test_times_keep_their_type_whatever_another_record_holds() -> None:
+    from mapl.estimator import _like
+
+    public = pd.DataFrame({"at": pd.to_datetime(["2020-01-01", "2021-01-01"])})
+    days = [pd.Timestamp("2020-05-05"), pd.Timestamp("2020-06-06 10:30")]
+    alone = _like(pd.DataFrame({"at": days}), public)["at"]
+    assert alone.dtype == public["at"].dtype
+    for other in (
+        "no date",
+        "31.12.2020",
+        None,
+        pd.Timestamp.max,
+        days[0].tz_localize(0),
+    ):
+        both = _like(pd.DataFrame({"at": [other, *days]}, dtype=object), public)["at"]
+        assert both.dtype == public["at"].dtype
+        assert both[1:].tolist() == alone.tolist()
 
 
 def test_texts_and_sparse_matrices_are_records_too() -> None:
@@ -342,6 +370,9 @@ def test_learners_that_want_class_numbers() -> None:
     assert model.score(X_test, texts[y_test]) > 0.6
     assert list(model.student_.classes_) == ["no", "yes"]
     assert model.predict_proba(X_test).shape == (500, 2)
+    assert model.decision_function(X_test).shape == (500,)
+    whole = make_pipeline(FunctionTransformer().fit(X), model.student_)
+    assert (whole.predict(X_test) == model.predict(X_test)).all()
 
 
 @pytest.mark.parametrize("name", ["xgboost.XGBClassifier", "lightgbm.LGBMClassifier"])
@@ -411,12 +442,62 @@ def test_classes_read_from_private_labels_are_warned_of() -> None:
         ({"random_state": -1}, "random_state must be an integer >= 0"),
         ({"classes": [0, 7]}, "label that is not among classes"),
         ({"ledger": "sqlite:///b.db"}, "must be given together"),
+        ({"estimator": LinearRegression()}, "must be a classifier, got a regressor"),
+        ({"classes": []}, "classes must name every label"),
+        ({"delta": 1e-17}, "No noise can be certified.*1e-15 or more"),
     ],
 )
 def test_misuse_says_what_to_do(named: dict[str, Any], message: str) -> None:
     X, y, pool, *_ = data(60)
     with pytest.raises(ParameterError, match=message):
         quick(**{"classes": [0, 1], **named}).fit(X, y, X_public=pool)
+
+
+def test_messages_do_not_tell_how_many_records_there_are() -> None:
+    X, y, pool, *_ = data(60)
+    model = quick(classes=[0, 1])
+    for labels in (y[:59], np.stack((y, y), axis=1)):
+        with pytest.raises(ParameterError, match=r"same length|one column") as caught:
+            model.fit(X, labels, X_public=pool)
+        assert not re.search("60|59", str(caught.value))
+
+
+def test_a_fit_that_fails_leaves_nothing_of_an_earlier_one() -> None:
+    X, y, pool, *_ = data(400)
+    model = quick(classes=[0, 1]).fit(X, y, X_public=pool)
+    model.set_params(mechanism="noisy-max").fit(X, y, X_public=pool)
+    assert not hasattr(model, "soft_labels_")
+    with pytest.raises(ParameterError):
+        model.set_params(classes=[1, 2]).fit(X, y, X_public=pool)
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+
+
+def test_classes_that_never_occur_are_never_decided_for() -> None:
+    X, y, pool, *_ = data()
+    model = quick(classes=[0, 1, 2], mechanism="noisy-max", epsilon=50)
+    model.fit(X, y, X_public=pool)
+    assert model.student_.classes_.tolist() == [0, 1]
+    decided = model.decision_function(X)
+    assert decided.shape == (len(X), 3)
+    assert (decided[:, 2] == -np.inf).all()
+    assert (decided.argmax(axis=1) == model.predict(X)).all()
+    three = data(4000, n_classes=4)
+    several = quick(classes=range(5), mechanism="noisy-max", epsilon=50)
+    several.fit(three[0], three[1], X_public=three[2])
+    decided = several.decision_function(three[3])
+    assert (decided.argmax(axis=1) == several.predict(three[3])).all()
+
+
+def test_a_student_that_cannot_read_the_records_is_refused_in_time() -> None:
+    table, y, public = frames()
+    learner = make_pipeline(
+        make_column_transformer((OneHotEncoder(), ["town"]), remainder="passthrough"),
+        LogisticRegression(),
+    )
+    model = quick(estimator=learner, student=KNeighborsClassifier(), classes=[0, 1])
+    with pytest.raises(ParameterError, match=r"student fails.*Nothing was released"):
+        model.fit(table, y, X_public=public)
 
 
 def test_missing_public_data_says_what_to_do() -> None:
@@ -708,10 +789,12 @@ class NeedsLabels(StandardScaler):
 
 def test_warnings_are_left_as_they_were() -> None:
     X, y, pool, *_ = data(200)
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings():
         warnings.simplefilter("always")
+        before, shown = warnings.filters.copy(), warnings.showwarning
         quick(classes=[0, 1]).fit(X, y, X_public=pool)
-    assert [w for w in caught if "private" in str(w.message)] == []
+        assert warnings.filters == before
+        assert warnings.showwarning is shown
 
 
 @pytest.mark.parametrize(

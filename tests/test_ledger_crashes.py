@@ -2,7 +2,7 @@
 
 What must hold: every answer that left is in the ledger; what is spent never falls and
 never exceeds the limit; who asks again is answered, pays once and is told the same.
-``make stress`` runs this with MAPL_KILLS=1000.
+``make stress`` runs this with MAPL_KILLS=2000.
 """
 
 import os

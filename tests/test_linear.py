@@ -243,7 +243,7 @@ def test_where_there_is_no_way_down_nothing_is_lost() -> None:
     votes = ask(
         trained(LogisticRegression(), 1e160 * X, y, [np.arange(99)]), pool, n_classes=3
     )
-    assert votes.shape == (1, len(pool))
+    assert (votes >= 0).all()
 
 
 def test_steps_are_cut_where_they_lead_up() -> None:

@@ -95,6 +95,21 @@ def test_one_added_person_changes_one_chunk(make: Any) -> None:
     assert sum(b != a for b, a in zip(before, after, strict=True)) == 1
 
 
+def test_one_added_moment_changes_no_other() -> None:
+    """The unit of an array of times is the finest that any of them needs."""
+    days = np.arange("2020-01-01", "2020-03-01", dtype="M8[D]")
+    with_hour = np.append(days, np.datetime64("2021-05-05T10:30"))
+    assert with_hour.dtype == "M8[m]"
+    before, after = (record_digests(times, None) for times in (days, with_hour))
+    assert (after[:-1] == before).all()
+    missing = record_digests(np.array(["NaT", "2020-01-01"], "M8[ns]"), None)
+    assert (
+        missing == record_digests([None, "2020-01-01T00:00:00." + 18 * "0"], None)
+    ).all()
+    with pytest.raises(ParameterError, match="numbers of seconds"):
+        record_digests(np.array([1, 2], "m8[s]"), None)
+
+
 def test_the_check_catches_a_split_by_position() -> None:
     rows = base_rows()
     halves = [np.array_split(np.arange(n), N_CHUNKS) for n in (300, 301)]
@@ -222,7 +237,7 @@ def test_tables_of_any_shape_and_dates_have_keys() -> None:
 def test_bad_input_says_what_to_do() -> None:
     with pytest.raises(ParameterError, match=r"values of type frozenset.*groups="):
         record_digests([[frozenset({1})]], None)
-    with pytest.raises(ParameterError, match="same length, got 3 and 2"):
+    with pytest.raises(ParameterError, match="must have the same length"):
         record_digests(np.zeros((3, 1)), [1, 2])
     with pytest.raises(ParameterError, match="groups must have one value a record"):
         chunk_rows(np.zeros((3, 1)), None, [1], n_chunks=2)

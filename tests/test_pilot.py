@@ -34,8 +34,20 @@ def test_a_pilot_sees_what_teachers_of_that_size_do() -> None:
 
 def test_a_pilot_needs_enough_records() -> None:
     X, y = data(100)
-    with pytest.raises(ParameterError, match="at most half of the 100 public records"):
-        pilot.pilot(LogisticRegression(), X, y, records_each=51)
+    with pytest.raises(ParameterError, match="at most a tenth of the 100 public"):
+        pilot.pilot(LogisticRegression(), X, y, records_each=11)
+    with pytest.raises(ParameterError, match="at least two classes"):
+        pilot.pilot(LogisticRegression(), X, 0 * y, records_each=10)
+    for few in ("n_teachers", "n_queries"):
+        with pytest.raises(ParameterError, match=f"{few} must be an integer >= 1"):
+            pilot.pilot(LogisticRegression(), X, y, records_each=10, **{few: 0})
+
+
+def test_teachers_of_a_pilot_are_not_all_the_same() -> None:
+    X, y = data(1000)
+    found = pilot.pilot(LogisticRegression(), X, y, records_each=50, n_teachers=60)
+    assert found.dissent.shape == (500,)
+    assert found.teacher_error > 0.05
 
 
 # The private estimate -----------------------------------------------------------------
@@ -135,7 +147,19 @@ def test_the_same_again_costs_nothing_and_anything_else_does(url: str) -> None:
     assert found[0].certificate["ledger"]["rows"]
     estimate(**named, n_teachers=50)
     estimate(**named, groups=np.arange(8000) // 2)
-    assert ledger.standing("people").releases == 3
+    estimate(**named, delta=2e-6)
+    assert ledger.standing("people").releases == 4
+
+
+def test_who_is_charged_is_clear(url: str) -> None:
+    budget = Budget(epsilon=1, delta=1e-5)
+    for named in (
+        {"ledger": url},
+        {"dataset": "people"},
+        {"ledger": url, "dataset": "people", "budget": budget},
+    ):
+        with pytest.raises(ParameterError, match="who is charged"):
+            estimate(epsilon=0.5, **named)
 
 
 def test_one_label_of_another_kind_moves_one_block() -> None:

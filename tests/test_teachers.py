@@ -253,6 +253,20 @@ def test_an_estimator_that_cannot_be_kept_is_trained_without(tmp_path: Any) -> N
     assert list(tmp_path.iterdir()) == []
 
 
+class Unkept(Recorder):
+    def fit(self, X: Any, y: Any) -> Any:
+        self.hook_ = lambda: None  # which has no pickle
+        return super().fit(X, y)
+
+
+def test_a_teacher_that_cannot_be_kept_is_used_all_the_same(tmp_path: Any) -> None:
+    X, y = data()
+    chunks = chunk_rows(X, y, None, n_chunks=3)
+    trained = run(Unkept(), X, y, chunks, checkpoint=str(tmp_path))
+    assert (ask(trained, X, n_classes=2) != NO_VOTE).all()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_finished_teachers_are_not_trained_again(tmp_path: Any) -> None:
     X, y = data()
     chunks = chunk_rows(X, y, None, n_chunks=6)

@@ -59,7 +59,8 @@ __all__ = [
     "check_neighbours",
 ]
 
-_MODULES = ("errors", "votes", "mechanisms", "ledger", "estimator")
+# Only modules that are needed are loaded: the ledger's are slow.
+_MODULES = ("errors", "votes", "mechanisms", "estimator", "ledger")
 
 
 def __getattr__(name: str) -> Any:

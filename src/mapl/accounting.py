@@ -194,7 +194,13 @@ def least_scale(
     def certified(scale: float) -> bool:
         return _delta([make_event(round_up(scale))], epsilon) <= delta
 
-    return round_up(_least_root(certified, precision=2e-4))
+    scale = _least_root(certified, precision=2e-4)
+    if scale == math.inf:
+        raise ParameterError(
+            f"No noise can be certified for epsilon {epsilon:g} and delta {delta:g}: "
+            "rounding counts against it. Take a delta of 1e-15 or more."
+        )
+    return round_up(scale)
 
 
 def gaussian_price(event: Event) -> tuple[float, float]:

@@ -37,6 +37,8 @@ ESTIMATORS = {
     "tree": "sklearn.tree.DecisionTreeClassifier",
     "bayes": "sklearn.naive_bayes.GaussianNB",
 }
+# What stands for nothing in a column of texts, unless it is the name of a class.
+NOTHING = {"", "NA", "N/A", "<NA>", "NaN", "nan", "null", "NULL", "None"}
 # Types of fitted models that hold numbers and nothing that runs.
 HARMLESS = {
     "mapl.student.Decoded",
@@ -195,6 +197,11 @@ def learn(
     shared = [c for c in shared if c not in (groups, *left_out)]
     if not shared:
         raise ParameterError(f"{private} and {pool} have no column in common.")
+    if "label" in shared:
+        raise ParameterError(
+            f"Column 'label' of {pool} has the name of what labels.parquet adds. "
+            "Rename it, or leave it out with --drop label."
+        )
     for name in names:
         if name not in shared:
             raise ParameterError(
@@ -220,18 +227,16 @@ def learn(
         random_state=seed,
     )
     exam = None if test is None else _exam(test, shared, target, model.classes)
-    known = table[target].notna().to_numpy()  # a record without a label teaches nothing
-    if not known.all():
-        click.echo(f"Records without a {target!r} are left out.", err=True)
-    table = table[known]
+    table = table[~_missing(table[target], model.classes)]
+    needed = repr(target)
+    if groups:
+        table, needed = table[~_missing(table[groups])], f"{needed} or a {groups!r}"
+    # Said whether there are such records or not: that is private.
+    click.echo(f"Records without a {needed}, if any, are left out.", err=True)
     if not groups:
         click.echo(
             "Protects single records; if a person may have several, use --groups COL.",
             err=True,
-        )
-    if groups and table[groups].isna().any():
-        raise ParameterError(
-            f"Column {groups!r} must say of every record whose it is; some do not."
         )
     model.fit(
         coder.transform(_typed(table[shared], numbers)),
@@ -640,20 +645,29 @@ def _read(path: Path, *, as_text: bool = False) -> Any:
     try:
         if path.suffix in (".parquet", ".pq"):
             return pd.read_parquet(path)
-        return pd.read_csv(path, dtype=str if as_text else None)
+        if as_text:  # NA may be a region, None a surname
+            return pd.read_csv(path, dtype=str, keep_default_na=False, na_values=[""])
+        return pd.read_csv(path)
     except Exception as error:
         kind = type(error).__name__
         raise ParameterError(f"{path} cannot be read as a table ({kind}).") from None
 
 
 def _with_names(public: Any, path: Path, names: list[str]) -> Any:
-    """Take columns of names, and of yes and no, as they stand: 01234 is no 1234."""
-    names = [*names, *public.select_dtypes("bool").columns]
+    """Take columns that are no numbers as they stand: 01234 is no 1234."""
+    names = [*names, *public.select_dtypes(exclude=["number", "datetime"])]
     if names:
         public, plain = public.copy(), _read(path, as_text=True)
         for name in names:
             public[name] = plain[name].astype(object).to_numpy()
     return public
+
+
+def _missing(cells: Any, classes: Any = None) -> Any:
+    """Whether nothing is there, or what stands for it in many files; but a class may
+    have any name.
+    """
+    return cells.isna() | cells.isin(NOTHING - set(classes or ()))
 
 
 def _check_ending(path: Path, *endings: str, option: str = "--out") -> None:
@@ -819,7 +833,7 @@ def _exam(path: Path, features: list[str], target: str, classes: Any) -> Any:
     table = _read(path, as_text=True)
     for name in (*features, target):
         _check_column(name, table, path)
-    table = table[table[target].notna()].copy()
+    table = table[~_missing(table[target], classes)].copy()
     if not len(table):
         raise ParameterError(f"{path} has no record with a {target!r}.")
     table[target] = table[target].map(_text)

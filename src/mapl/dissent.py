@@ -142,10 +142,9 @@ class NoisyMax:
         with self._guard:
             _check_left(votes, self.n_queries - self.n_asked)
             self.n_asked += votes.n_queries
-            counts = votes.counts.astype(np.int64)
-            uncounted = np.zeros(votes.n_queries, dtype=np.int64)
-            counted = uncounted if self.n_classes == 2 else None
-            return _publish(counts, counted, votes.n_teachers, self.sigma, self._source)
+            return _publish_all(
+                votes.counts, votes.n_teachers, self.sigma, self._source
+            )
 
     def __reduce__(self) -> NoReturn:
         self._guard.refuse_copy()
@@ -240,12 +239,9 @@ class ConfidentNoisyMax:
             passed &= np.cumsum(passed) <= self.n_answers - self.n_answered
             self.n_answered += int(passed.sum())
             labels = np.full(votes.n_queries, ABSTAIN, dtype=np.int64)
-            # With two classes only the second is counted, as in NoisyMax.
-            first = np.zeros(int(passed.sum()), dtype=np.int64)
-            uncounted = first if self.n_classes == 2 else None
-            chosen = counts[passed]
-            made = (chosen, uncounted, votes.n_teachers, self.sigma, self._source)
-            labels[passed] = _publish(*made).labels
+            labels[passed] = _publish_all(
+                counts[passed], votes.n_teachers, self.sigma, self._source
+            ).labels
             return labels
 
     def __reduce__(self) -> NoReturn:
@@ -478,7 +474,7 @@ def _dissent_steps(dissents: int, n_classes: int, n_queries: int | None) -> int:
     if n_queries is None:
         return 2 * dissents
     queries = integer(n_queries=n_queries, at_least=1)
-    return min(2 * dissents, queries * min(2, n_classes - 1))
+    return min(2 * dissents, queries * steps_per_query(n_classes))
 
 
 def steps_per_query(n_classes: int) -> int:
@@ -497,6 +493,23 @@ def least_sigma(*, epsilon: float, delta: float, steps: int) -> Fraction:
 
 def _event(sigma: Fraction, steps: int, *, source: Source) -> GaussianEvent:
     return GaussianEvent(sigma=sigma, steps=steps, seeded=not source.private)
+
+
+def _publish_all(
+    votes: npt.NDArray[np.integer[Any]],
+    n_teachers: int,
+    sigma: Fraction,
+    source: Source,
+) -> SoftAnswer:
+    """Publish counts without a guess. With two classes only the second is counted,
+    with half of those who do not vote; a change of one vote moves it by 1 at most.
+    """
+    counts = votes.astype(np.int64)
+    if counts.shape[1] > 2:
+        return _publish(counts, None, n_teachers, sigma, source)
+    counts[:, 1] += (n_teachers - counts.sum(axis=1)) // 2
+    first = np.zeros(len(counts), dtype=np.int64)
+    return _publish(counts, first, n_teachers, sigma, source)
 
 
 def _publish(

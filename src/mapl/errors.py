@@ -22,6 +22,8 @@ from fractions import Fraction
 from numbers import Integral, Rational, Real
 from typing import TypeGuard
 
+_SMALLEST_SCALE, _LARGEST_SCALE = Fraction(1, 10**6), 10**12
+
 
 class MaplError(Exception):
     """Base of every error that mapl raises on purpose."""
@@ -102,6 +104,14 @@ def rational(**named: object) -> Fraction:
     raise ParameterError(
         f"{name} must be an int or a Fraction, got {value!r}.{way_out}"
     )
+
+
+def scale(**named: object) -> Fraction:
+    """Return the one keyword's value as a scale of noise that can be drawn exactly."""
+    ((name, _),) = named.items()
+    if not _SMALLEST_SCALE <= (value := rational(**named)) <= _LARGEST_SCALE:
+        raise ParameterError(f"{name} must be >= 1/10**6 and <= 10**12, got {value}.")
+    return value
 
 
 def _is_real(value: object) -> TypeGuard[float]:

@@ -18,7 +18,6 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     _num_samples,
-    check_consistent_length,
     check_is_fitted,
     column_or_1d,
     validate_data,
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 
 Ints = npt.NDArray[np.int64]
 
+_SURE = 0.35  # of the teachers: the threshold of a sparse vector, at most
 _MECHANISMS = ("auto", "dissent", "noisy-max", "sparse-vector")
 
 
@@ -186,6 +186,7 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         """
         self._check_parameters()
         self._warn_of_what_is_unwise()
+        self._forget()
         if isinstance(groups, str):
             raise ParameterError(
                 "groups must say of each record whose it is, got the name of a column. "
@@ -193,10 +194,10 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             )
         self._grouped = groups is not None
         X = self._validated(X, reset=True)
-        y = column_or_1d(y, warn=True)
-        check_consistent_length(X, y, groups)
-        assert_all_finite(y, input_name="y")
-        check_classification_targets(y)
+        y = _labels(y)
+        lengths = {_num_samples(of) for of in (X, y, groups) if of is not None}
+        if len(lengths) > 1:  # which are private: no number here
+            raise ParameterError("X, y and groups must have the same length.")
         self.classes_, codes = self._encoded(y)
         X, codes, groups, pool, keys = self._split(X, codes, groups, X_public)
         self._rehearse(pool)
@@ -227,6 +228,11 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self.certificate_ = self._certificate(budget.receipt())
         return self
 
+    def _forget(self) -> None:
+        """Nothing of an earlier fit may be taken for a part of this one."""
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
+
     def _warn_of_what_is_unwise(self) -> None:
         if _in_a_search():
             warnings.warn(
@@ -246,29 +252,24 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     def _budget(
         self, X: Any, codes: Ints, pool: Any
     ) -> tuple[Budget | Job, dict[str, Any]]:
-        """Return who is charged, and what is sealed: the seed that decides the chunks,
-        and a keyed digest of the records that warns of a mix-up.
-        """
-        sealed: dict[str, Any] = {"seed": _seed(self.random_state)}
+        """Return who is charged, and what is sealed with the seed in it."""
+        seed = _seed(self.random_state)
         if self.ledger is None:
             budget = Budget(epsilon=self.epsilon, delta=self.delta)
-            return budget, budget.begin(sealed)
+            return budget, budget.begin({"seed": seed})
         from mapl.ledger import Ledger
 
-        ledger = Ledger(self.ledger)
-        assert self.dataset is not None
         # Public values only: that an answer was there already must tell of no record.
         public = record_digests(pool, None).tobytes()
-        job = ledger.job(
-            self.dataset,
+        return Ledger(self.ledger).begin(
+            str(self.dataset),
             self._asked_for().encode() + sha256(public).digest(),
             delta=self.delta,
             what=f"PrivateClassifier, {self.n_teachers_} teachers, "
             f"{_num_samples(pool)} public points",
+            seed=seed,
+            records=record_digests(X, codes),
         )
-        records = np.sort(record_digests(X, codes), axis=0)
-        sealed["data"] = ledger.journal.keyed(records.tobytes())
-        return job, job.begin(sealed)
 
     def _asked_for(self) -> str:
         """What decides which votes are asked for; not the student, which is free."""
@@ -310,7 +311,7 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         )
 
     def _rehearse(self, pool: Any) -> None:
-        """Try the learner on public records with made-up labels.
+        """Try teacher and student on public records with made-up labels.
 
         What fails inside a teacher is never shown; here nothing is private, so a
         learner that cannot read such records is refused before anything is spent.
@@ -320,16 +321,20 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             return
         labels = self.classes_[np.arange(n) % len(self.classes_)]
         some = _safe_indexing(pool, np.arange(n))
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                fit_hard(clone(self._estimator()), some, labels).predict(some)
-        except Exception as error:  # whatever it is: a teacher would meet it too
-            raise ParameterError(
-                f"estimator fails on the public records with made-up labels: {error} "
-                "Put what prepares the columns into a pipeline with it. Nothing was "
-                "released."
-            ) from error
+        tried = [("estimator", self._estimator(), _like(some, some))]
+        if self.student is not None:
+            tried.append(("student", self.student, some))
+        for name, learner, records in tried:
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    fit_hard(clone(learner), records, labels).predict(some)
+            except Exception as error:  # whatever it is: it would come again later
+                raise ParameterError(
+                    f"{name} fails on the public records with made-up labels: {error} "
+                    "Put what prepares the columns into a pipeline with it. Nothing "
+                    "was released."
+                ) from error
 
     def _features(self, mechanism: Any, pool: Any) -> Any:
         """Return numbers for the public points where they are needed, before anything
@@ -424,11 +429,10 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             most = _most_queries(n, n_classes, self.n_teachers_ / 6, **named)
             return NoisyMax.for_budget(n_queries=most, n_classes=n_classes, **named)
         if self.mechanism == "sparse-vector":
-            allowed = 0.35 * self.n_teachers_
-            cutoff = 1
-            while cutoff < n and _threshold(cutoff + 1, **named) <= allowed:
-                cutoff += max(1, cutoff // 8)
-            return SparseVector.for_budget(cutoff=min(cutoff, n), **named)
+            cutoff, larger, highest = 1, 1, _SURE * self.n_teachers_
+            while larger <= n and _threshold(larger, **named) <= highest:
+                cutoff, larger = larger, larger + max(1, larger // 8)
+            return SparseVector.for_budget(cutoff=cutoff, **named)
         named |= {"n_teachers": self.n_teachers_, "n_classes": n_classes}
         return ChargedDissent.for_budget(dissents=dissents_for(n), **named)
 
@@ -451,6 +455,12 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
                     f"{name} must be one of {', '.join(map(repr, allowed))}, "
                     f"got {getattr(self, name)!r}."
                 )
+        kind = get_tags(self._estimator()).estimator_type
+        if kind not in ("classifier", None):  # custom learners may not say
+            raise ParameterError(f"estimator must be a classifier, got a {kind}.")
+        if self.classes is not None and len(self.classes) == 0:
+            raise ParameterError("classes must name every label that may occur.")
+        _seed(self.random_state)
         if (self.ledger is None) != (self.dataset is None):
             raise ParameterError(
                 "ledger and dataset must be given together: where the budget is kept, "
@@ -559,13 +569,13 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Return the student's label for each record."""
-        check_is_fitted(self)
+        check_is_fitted(self, "student_")
         return np.asarray(self.student_.predict(self._validated(X, reset=False)))
 
     @available_if(_student_has("predict_proba"))
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
         """Return the student's probability of each class in ``classes_``."""
-        check_is_fitted(self)
+        check_is_fitted(self, "student_")
         some = self.student_.predict_proba(self._validated(X, reset=False))
         out = np.zeros((len(some), len(self.classes_)))
         out[:, np.searchsorted(self.classes_, self.student_.classes_)] = some
@@ -573,16 +583,26 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     @available_if(_student_has("decision_function"))
     def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
-        """Return the student's decision function."""
-        check_is_fitted(self)
+        """Return how sure the student is of each class in ``classes_``, of two classes
+        one number; of a class that it has never seen -inf.
+        """
+        check_is_fitted(self, "student_")
         X = self._validated(X, reset=False)
-        return np.asarray(self.student_.decision_function(X))
+        some = np.asarray(self.student_.decision_function(X))
+        seen = self.student_.classes_
+        if len(seen) == len(self.classes_):
+            return some
+        out = np.full((len(some), len(self.classes_)), -np.inf)
+        columns = some if some.ndim == 2 else np.stack((-some, some), axis=1)
+        out[:, np.searchsorted(self.classes_, seen)] = columns
+        return out
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         inner = get_tags(self._estimator())
         tags.input_tags = inner.input_tags
-        tags.classifier_tags.multi_class = inner.classifier_tags.multi_class
+        if inner.classifier_tags is not None:
+            tags.classifier_tags.multi_class = inner.classifier_tags.multi_class
         tags.classifier_tags.poor_score = True
         tags.non_deterministic = True
         return tags
@@ -614,6 +634,17 @@ def _by_cells(rows: Any) -> Any:
         return rows
 
 
+def _labels(y: Any) -> npt.NDArray[Any]:
+    """Check labels as scikit-learn does, whose message would hold their number."""
+    try:
+        y = column_or_1d(y, warn=True)
+    except ValueError:
+        raise ParameterError("y must be one column of labels.") from None
+    assert_all_finite(y, input_name="y")
+    check_classification_targets(y)
+    return np.asarray(y)
+
+
 def _is_text(X: Any) -> bool:
     first = X[0] if isinstance(X, list) and X else None
     array_of_text = isinstance(X, np.ndarray) and X.ndim == 1 and X.dtype.kind in "OUT"
@@ -625,9 +656,13 @@ def _like(X: Any, pool: Any) -> Any:
 
     A column's type in the private frame may depend on any of its records.
     """
-    if hasattr(X, "get_columns") and hasattr(pool, "get_columns"):  # polars
+    if _kind_of_frame(X) != _kind_of_frame(pool):
+        raise ParameterError(
+            "X and X_public must be of one kind: both pandas, both polars, or neither."
+        )
+    if _kind_of_frame(X) == "polars":
         return X.select(pool.columns).cast(dict(pool.schema), strict=False)
-    if not (hasattr(X, "iloc") and hasattr(pool, "iloc") and X.ndim == 2):
+    if _kind_of_frame(X) is None:
         return X
     import pandas as pd
 
@@ -638,6 +673,8 @@ def _like(X: Any, pool: Any) -> Any:
             out[name] = pd.Categorical(column, categories=public.cat.categories)
         elif public.dtype.kind in "fiub":
             out[name] = pd.to_numeric(column, errors="coerce").astype(np.float64)
+        elif public.dtype.kind in "mM":
+            out[name] = _times(column, public.dtype)
         else:
             cells = column.astype(object)
             if column.dtype.kind == "f":  # as integers are as soon as one is missing
@@ -648,6 +685,27 @@ def _like(X: Any, pool: Any) -> Any:
                 cells = pd.Series(whole, X.index, dtype=object)
             out[name] = cells.where(column.notna(), None)
     return pd.DataFrame(out, index=X.index)
+
+
+def _kind_of_frame(X: Any) -> str | None:
+    if hasattr(X, "get_columns"):
+        return "polars"
+    return "pandas" if hasattr(X, "iloc") and X.ndim == 2 else None
+
+
+def _times(column: Any, dtype: Any) -> Any:
+    """Turn cells into times of a type, those that are none into NaT."""
+    import pandas as pd
+
+    def moment(cell: Any) -> Any:
+        try:
+            return pd.Series([cell]).astype(dtype).iloc[0]
+        except (TypeError, ValueError):  # and must not spoil the others
+            return pd.NaT
+
+    if column.dtype == dtype:
+        return column
+    return pd.Series([moment(cell) for cell in column], column.index, dtype=dtype)
 
 
 def _most_queries(

@@ -12,9 +12,13 @@ from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any, ClassVar, Self
 
-from mapl.errors import ParameterError, UnsupportedEventError, integer, rational
-
-SMALLEST_SCALE, LARGEST_SCALE = Fraction(1, 10**6), 10**12  # those of mapl.noise
+from mapl.errors import (
+    ParameterError,
+    UnsupportedEventError,
+    integer,
+    rational,
+    scale,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +84,7 @@ class StableReleaseEvent(Event):
         super().__post_init__()
         _set(
             self,
-            noise_scale=_scale(noise_scale=self.noise_scale),
+            noise_scale=scale(noise_scale=self.noise_scale),
             threshold=integer(threshold=self.threshold, at_least=0),
         )
 
@@ -111,12 +115,12 @@ class SparseVectorEvent(Event):
         super().__post_init__()
         _set(
             self,
-            noise_scale=_scale(noise_scale=self.noise_scale),
+            noise_scale=scale(noise_scale=self.noise_scale),
             threshold=integer(threshold=self.threshold, at_least=0),
         )
         hidden = rational(threshold_noise_scale=self.threshold_noise_scale)
         if hidden:
-            hidden = _scale(threshold_noise_scale=hidden)
+            hidden = scale(threshold_noise_scale=hidden)
         if not isinstance(self.redrawn, bool):
             raise ParameterError(f"redrawn must be a bool, got {self.redrawn!r}.")
         if self.redrawn and self.threshold_noise_scale == 0:
@@ -147,7 +151,7 @@ class GaussianEvent(Event):
         super().__post_init__()
         _set(
             self,
-            sigma=_scale(sigma=self.sigma),
+            sigma=scale(sigma=self.sigma),
             steps=integer(steps=self.steps, at_least=1),
         )
 
@@ -169,9 +173,9 @@ class ConfidentMaxEvent(Event):
         super().__post_init__()
         _set(
             self,
-            check_sigma=_scale(check_sigma=self.check_sigma),
+            check_sigma=scale(check_sigma=self.check_sigma),
             checks=integer(checks=self.checks, at_least=1),
-            sigma=_scale(sigma=self.sigma),
+            sigma=scale(sigma=self.sigma),
             steps=integer(steps=self.steps, at_least=1),
         )
 
@@ -228,10 +232,3 @@ def _set(event: Event, **named: object) -> None:
     """Store a checked value: a plain int or Fraction, whatever was given."""
     for name, value in named.items():
         object.__setattr__(event, name, value)
-
-
-def _scale(**named: object) -> Fraction:
-    ((name, _),) = named.items()
-    if not SMALLEST_SCALE <= (value := rational(**named)) <= LARGEST_SCALE:
-        raise ParameterError(f"{name} must be >= 1/10**6 and <= 10**12, got {value}.")
-    return value

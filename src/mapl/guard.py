@@ -36,5 +36,5 @@ class Guard:
         """Say why there is no copy, and what to do instead."""
         raise MechanismStateError(
             f"A running {self.name} cannot be copied or pickled: its budget would be "
-            "spent twice. Keep event and state() inside the trust boundary instead."
+            "spent twice. What it costs is its event; open another one to ask for more."
         )

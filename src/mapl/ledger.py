@@ -247,6 +247,25 @@ class Ledger:
         """
         return Job(self, dataset, self.journal.keyed(content), delta=delta, what=what)
 
+    def begin(
+        self,
+        dataset: str,
+        content: bytes,
+        *,
+        delta: float,
+        what: str,
+        seed: int,
+        records: Any,
+    ) -> tuple[Job, dict[str, Any]]:
+        """Return such a job, and what is sealed in it: the seed that decides the
+        chunks, and a keyed digest of the records' digests that warns of a mix-up.
+        """
+        job = self.job(dataset, content, delta=delta, what=what)
+        records = records.copy()
+        records.sort(axis=0)  # their order is no part of the data
+        data = self.journal.keyed(records.tobytes())
+        return job, job.begin({"seed": seed, "data": data})
+
     def standing(self, dataset: str) -> Standing:
         """Return limits and spending of a data set."""
         with self.journal.transaction() as transaction:

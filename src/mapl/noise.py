@@ -27,14 +27,14 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from mapl.errors import ParameterError, integer, rational
+from mapl import errors
+from mapl.errors import integer
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Digits = Callable[[int], int]
 
 _BLOCK = 1 << 15  # samples drawn at a time: a block's arrays stay in cache
-_SMALLEST, _LARGEST = Fraction(1, 10**6), 10**12
 
 
 class Source(Protocol):
@@ -119,7 +119,7 @@ def discrete_laplace(
     >>> discrete_laplace(Fraction(5, 2), size=3).dtype
     dtype('int64')
     """
-    exact = _in_range(scale=scale)
+    exact = errors.scale(scale=scale)
     shape = _shape(size)
     return _in_blocks(partial(_laplace_block, exact, source=source), shape)
 
@@ -161,17 +161,9 @@ def discrete_gaussian(
     >>> discrete_gaussian(40, size=(2, 3)).shape
     (2, 3)
     """
-    exact = _in_range(sigma=sigma)
+    exact = errors.scale(sigma=sigma)
     shape = _shape(size)
     return _in_blocks(partial(_gaussian_block, exact, source=source), shape)
-
-
-def _in_range(**named: object) -> Fraction:
-    ((name, _),) = named.items()
-    value = rational(**named)
-    if not _SMALLEST <= value <= _LARGEST:
-        raise ParameterError(f"{name} must be >= 1/10**6 and <= 10**12, got {value}.")
-    return value
 
 
 def _shape(size: int | tuple[int, ...]) -> tuple[int, ...]:

@@ -70,10 +70,7 @@ def chunk_rows(
         sort_keys = units.T
     else:
         if n_rows(groups) != len(records):
-            raise ParameterError(
-                f"groups must have one value a record, got {n_rows(groups)} for "
-                f"{len(records)} records."
-            )
+            raise ParameterError("groups must have one value a record.")
         units = record_digests(groups, None)
         sort_keys = np.concatenate((records, units), axis=1).T
     chunk = _salted(units, salt) % np.uint64(n_chunks)
@@ -86,9 +83,7 @@ def record_digests(features: Any, labels: Any | None) -> Digests:
     """Return a 128-bit digest of each record's own values."""
     n = n_rows(features)
     if labels is not None and n_rows(labels) != n:
-        raise ParameterError(
-            f"X and y must have the same length, got {n} and {n_rows(labels)}."
-        )
+        raise ParameterError("X and y must have the same length.")
     if hasattr(features, "tocsr"):
         rows: Iterator[Any] = _sparse_rows(features.tocsr(copy=True), labels)
     else:
@@ -297,7 +292,7 @@ def _as_array(column: Any) -> npt.NDArray[Any]:
 
 def _factorize(array: npt.NDArray[Any]) -> tuple[Ints, list[Any]]:
     """Number the distinct values of a column, each by its type and value."""
-    values = array.tolist() if array.dtype.kind != "M" else list(array.astype(str))
+    values = _moments(array) if array.dtype.kind in "mM" else array.tolist()
     numbers: dict[Any, int] = {}
     codes = np.fromiter(
         (numbers.setdefault((type(v), v), len(numbers)) for v in values),
@@ -305,3 +300,15 @@ def _factorize(array: npt.NDArray[Any]) -> tuple[Ints, list[Any]]:
         count=len(values),
     )
     return codes, [value for _, value in numbers]
+
+
+def _moments(array: npt.NDArray[Any]) -> list[str | None]:
+    """Return times as texts to the last digit there may be: the unit of an array is the
+    finest that any of its values needs.
+    """
+    if array.dtype.kind == "m":
+        raise ParameterError(
+            "Durations of numpy have no canonical form. Pass numbers of seconds."
+        )
+    texts = np.datetime_as_string(array, unit="as").tolist()
+    return [None if text == "NaT" else text for text in texts]

@@ -81,9 +81,10 @@ def pilot(
     records_each : int
         How many records a teacher will have: private records / teachers.
     n_teachers : int
-        How many to train here; they share records where these are few.
+        How many to train here; they share records where these are few, and seem to
+        agree more than they will.
     n_queries : int
-        How many records are kept for asking.
+        How many records are kept for asking, at most half of them.
 
     Examples
     --------
@@ -97,18 +98,25 @@ def pilot(
     """
     n = n_rows(X)
     each = integer(records_each=records_each, at_least=2)
-    if n < 2 * each:
+    n_teachers = integer(n_teachers=n_teachers, at_least=1)
+    n_queries = integer(n_queries=n_queries, at_least=1)
+    if n < 10 * each:
         raise ParameterError(
-            f"records_each must be at most half of the {n} public records, got {each}."
+            f"records_each must be at most a tenth of the {n} public records, got "
+            f"{each}: teachers that share most of their records agree more than others."
+        )
+    labels, codes = np.unique(np.asarray(y), return_inverse=True)
+    if len(labels) < 2:
+        raise ParameterError(
+            "y must have at least two classes: one is always agreed on."
         )
     rng = np.random.default_rng(random_state)
     order = rng.permutation(n)
-    asked, rest = np.split(order, [min(n_queries, n - each)])
+    asked, rest = np.split(order, [min(n_queries, n // 2)])
     shuffled = np.concatenate(
         [rng.permutation(rest) for _ in range(-(-n_teachers * each // len(rest)))]
     )
     chunks = [shuffled[j * each : (j + 1) * each] for j in range(n_teachers)]
-    labels, codes = np.unique(np.asarray(y), return_inverse=True)
     teachers = train(
         estimator, X, codes, chunks, labels=labels, random_state=random_state
     )
@@ -191,27 +199,34 @@ def private_error(
             f"X must be an array of numbers with two dimensions, got "
             f"{type(X).__name__}. Encode columns by rules that are public first."
         )
+    if (ledger is None) != (dataset is None) or (ledger and budget):
+        raise ParameterError(
+            "Pass ledger and dataset, or a budget, or none of them: who is charged "
+            "must be clear."
+        )
     labels = np.asarray(classes)
     sigma = least_sigma(epsilon=positive(epsilon=epsilon), delta=delta, steps=1)
     event = GaussianEvent(sigma=sigma, steps=1)
     block = n_records / (2 * k)
     cap = max(1, math.ceil(probability(largest=largest) * block))
-    sealed: dict[str, Any] = {"seed": random_state}
-    paid: Budget | Job = budget or Budget(epsilon=epsilon, delta=delta)
-    if ledger is not None:
-        public = (epsilon, k, n_records, largest, labels.tolist(), groups is not None)
-        asked_for = repr(
-            ("private error", *public, random_state, joblib.hash(estimator))
-        )
+    paid: Budget | Job
+    if ledger is None:
+        paid = budget or Budget(epsilon=epsilon, delta=delta)
+        seed = random_state
+    else:
         from mapl.ledger import Ledger
 
-        opened = Ledger(ledger)
-        paid = opened.job(
-            str(dataset), asked_for.encode(), delta=delta, what="the teachers' error"
+        public = (epsilon, delta, k, n_records, largest, labels.tolist())
+        asked_for = (*public, groups is not None, random_state, joblib.hash(estimator))
+        paid, sealed = Ledger(ledger).begin(
+            str(dataset),
+            repr(("private error", *asked_for)).encode(),
+            delta=delta,
+            what="the teachers' error",
+            seed=random_state,
+            records=record_digests(X, y),
         )
-        records = np.sort(record_digests(X, y), axis=0)
-        sealed["data"] = opened.journal.keyed(records.tobytes())
-    seed = int(paid.begin(sealed)["seed"])
+        seed = int(sealed["seed"])
     paid.charge(event)
     known = paid.asked(1)
     if known is None or known.reply is None:

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.pipeline import Pipeline
+from sklearn.utils.metaestimators import available_if
 from threadpoolctl import threadpool_limits
 
 from mapl.labeler import Labeler
@@ -526,29 +527,38 @@ def _fit(student: Any, pool: Any, labels: npt.NDArray[Any], **named: Any) -> Any
     try:
         return clone(student).fit(pool, labels, **named)
     except (TypeError, ValueError):
-        classes, codes = np.unique(labels, return_inverse=True)
-        return Decoded(student.fit(pool, codes, **named), classes)
+        return Decoded(student).fit(pool, labels, **named)
+
+
+def _inner_has(name: str) -> Any:
+    return lambda self: hasattr(getattr(self, "classifier_", self.classifier), name)
 
 
 class Decoded(ClassifierMixin, BaseEstimator):
-    """A fitted classifier of class numbers that answers with the labels themselves."""
+    """A classifier of class numbers that answers with the labels themselves."""
 
-    def __init__(self, classifier: Any, classes: npt.NDArray[Any]) -> None:
+    def __init__(self, classifier: Any) -> None:
         self.classifier = classifier
-        self.classes = classes
 
-    @property
-    def classes_(self) -> npt.NDArray[Any]:
-        """The labels."""
-        return self.classes
+    def fit(self, X: Any, y: npt.NDArray[Any], **named: Any) -> Decoded:
+        """Fit the classifier to the labels' numbers, without gaps."""
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        self.classifier_ = clone(self.classifier).fit(X, codes, **named)
+        return self
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Return the label of each record."""
-        return np.asarray(self.classes[np.asarray(self.classifier.predict(X))])
+        return np.asarray(self.classes_[np.asarray(self.classifier_.predict(X))])
 
+    @available_if(_inner_has("predict_proba"))
     def predict_proba(self, X: Any) -> Floats:
         """Return the probability of each label."""
-        return np.asarray(self.classifier.predict_proba(X))
+        return np.asarray(self.classifier_.predict_proba(X))
+
+    @available_if(_inner_has("decision_function"))
+    def decision_function(self, X: Any) -> Floats:
+        """Return how sure it is of each label."""
+        return np.asarray(self.classifier_.decision_function(X))
 
 
 def fit_shares(

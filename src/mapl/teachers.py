@@ -231,6 +231,8 @@ class Panel:
             return lambda: _vote(self.teachers[each[i]], block)
 
         with Progress("Asking teachers", len(self.teachers)) as progress:
+            # How many have votes of their own is private: the bar does not show it.
+            progress.advance(len(self.teachers) - len(each))
             answers = _run(job, len(each), progress, n_jobs=n_jobs, threads=True)
             for j, answer in zip(each, answers, strict=True):
                 if answer is not None:
@@ -291,8 +293,11 @@ class _Fit:
             return joblib.load(path)  # type: ignore[no-any-return]
         teacher = self._fit()
         part = path.with_suffix(".part")
-        joblib.dump(teacher, part)
-        part.replace(path)  # a finished file or none
+        try:
+            joblib.dump(teacher, part)
+            part.replace(path)  # a finished file or none
+        except Exception:  # it has no pickle, or the disk is full: it is trained again
+            part.unlink(missing_ok=True)
         return teacher
 
     def _name(self) -> str | None:

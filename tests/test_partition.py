@@ -1,5 +1,7 @@
 import datetime
 import decimal
+import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -93,6 +95,25 @@ def test_one_added_person_changes_one_chunk(make: Any) -> None:
     more = [*rows, *rows[:5], [None, None, None]]
     after = contents(make, more, [0] * 306, [*groups, *["somebody new"] * 6])
     assert sum(b != a for b, a in zip(before, after, strict=True)) == 1
+
+
+@pytest.mark.parametrize(
+    "unequal",
+    [
+        np.array([2**53, 2**53 + 1]),
+        np.array([2**63, 2**63 + 1], dtype=np.uint64),
+        1 + np.array([2**-60, 2**-59], dtype=np.longdouble),
+        [2**53, 2**53 + 1],
+        [10**400, 10**400 + 1, math.inf],
+        [decimal.Decimal("0.1"), 0.1, Fraction(1, 10) + Fraction(1, 10**40)],
+        [decimal.Decimal("1e400"), decimal.Decimal("inf")],
+    ],
+    ids=str,
+)
+def test_numbers_that_differ_are_no_copies(unequal: Any) -> None:
+    """Copies are numbered by position: that they are equal is what makes it safe."""
+    digests = {row.tobytes() for row in record_digests(unequal, None)}
+    assert len(digests) == len(unequal)
 
 
 def test_one_added_moment_changes_no_other() -> None:

@@ -39,8 +39,14 @@ def test_a_pilot_needs_enough_records() -> None:
     with pytest.raises(ParameterError, match="at least two classes"):
         pilot.pilot(LogisticRegression(), X, 0 * y, records_each=10)
     for few in ("n_teachers", "n_queries"):
-        with pytest.raises(ParameterError, match=f"{few} must be an integer >= 1"):
+        with pytest.raises(ParameterError, match=f"{few} must be an integer >= "):
             pilot.pilot(LogisticRegression(), X, y, records_each=10, **{few: 0})
+    with pytest.raises(ParameterError, match="same length, got 100, 99"):
+        pilot.pilot(LogisticRegression(), X, y[:99], records_each=10)
+    with pytest.raises(ValueError, match="continuous"):
+        pilot.pilot(LogisticRegression(), X, X[:, 0], records_each=10)
+    with pytest.raises(ParameterError, match="Most of the teachers have no vote"):
+        pilot.pilot(LogisticRegression(), X + np.nan, y, records_each=10)
 
 
 def test_teachers_of_a_pilot_are_not_all_the_same() -> None:
@@ -176,6 +182,74 @@ def test_one_label_of_another_kind_moves_one_block() -> None:
             for some in (usual, codes)
         ]
         assert (both[0][1:] == both[1][1:]).all()
+
+
+@pytest.mark.parametrize(
+    ("classes", "odd"),
+    [([0, 1], odd) for odd in ("x", (1, 2), [3], 1j, ([],), None, b"")]
+    + [([2**53, 2**53 + 1], 2**53)],
+    ids=str,
+)
+@pytest.mark.parametrize("at", [0, 200])
+def test_a_record_moves_what_is_published_by_one(
+    classes: list[int], odd: Any, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From records to units, whatever a label is; copies but for their labels."""
+    monkeypatch.setattr(pilot, "discrete_gaussian", lambda *_: [0])
+    monkeypatch.setattr(pilot, "_uncapped", lambda counted, *_: (counted, 1.0))
+    labels = [classes[i % 2] for i in range(400)]
+    units = [
+        private_error(
+            LogisticRegression(),
+            np.zeros((len(y), 1)),
+            y,
+            epsilon=20,
+            delta=1e-6,
+            n_teachers=20,
+            n_records=400,
+            classes=classes,
+        ).error
+        * (20 / 5)  # teachers, and a cap of 5 mistakes
+        for y in (labels, [*labels[:at], odd, *labels[at:]])
+    ]
+    assert units[0] > 10
+    assert abs(units[0] - units[1]) < 1.01
+
+
+def test_what_the_cap_cuts_off_is_made_up_for() -> None:
+    rng = np.random.default_rng(0)
+    for error in (0.05, 0.2, 0.4, 0.6):
+        wrong = rng.binomial(rng.poisson(10, 100_000), error)
+        counted = float(np.minimum(wrong, 5).mean())
+        found, uncut = pilot._uncapped(counted, 10, 5)
+        assert found == pytest.approx(error, abs=0.01)
+        assert uncut == pytest.approx((wrong < 5).mean(), abs=0.01)
+    assert pilot._uncapped(5.0, 10, 5)[0] > 0.99
+    assert pilot._uncapped(-1.0, 10, 5)[0] < 1e-9
+
+
+def test_what_could_tell_nothing_is_refused_and_not_charged() -> None:
+    budget = Budget(epsilon=1, delta=1e-5)
+    for named, said in (
+        ({"n_teachers": 3}, "3 teachers are too few: noise of"),
+        ({"classes": [1]}, "two at least"),
+    ):
+        with pytest.raises(ParameterError, match=said):
+            estimate(epsilon=0.5, budget=budget, **named)
+    X, y = data(400)
+    with pytest.raises(ParameterError, match="same length"):
+        private_error(
+            LogisticRegression(),
+            X,
+            y[:399],
+            epsilon=1,
+            delta=1e-5,
+            n_teachers=50,
+            n_records=400,
+            classes=[0, 1],
+            budget=budget,
+        )
+    assert budget.events == []
 
 
 def test_records_must_be_numbers() -> None:

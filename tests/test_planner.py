@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from mapl import SparseVector, Votes, planner
+from mapl import NoisyMax, SparseVector, Votes, planner
 from mapl.cli import main
 from mapl.errors import ParameterError
 from mapl.pilot import Pilot
@@ -208,10 +208,10 @@ def test_what_does_not_fit_is_told_by_how_much() -> None:
     assert (fewer.n_teachers, fewer.records_each) == (50, 651)
     with pytest.raises(ParameterError, match="n_records must be an integer"):
         plan(n_records=0)
-    with pytest.raises(ParameterError, match=r"teacher_error must be >= 0 and < 0\.5"):
+    with pytest.raises(ParameterError, match=r"teacher_error must be < 0\.5"):
         plan(teacher_error=0.5)
-    for wrong in (-0.1, 0.9):
-        with pytest.raises(ParameterError, match=r"best_error must be >= 0 and < 0\.9"):
+    for wrong, said in ((-0.1, "> 0"), (0.9, r"< 0\.9"), ("a", "> 0")):
+        with pytest.raises(ParameterError, match=f"best_error must be .*{said}"):
             plan(best_error=wrong, n_classes=10)
     for named in ({"epsilon": 1e308}, {"epsilon": 1e-12}, {"delta": 1e-300}):
         with pytest.raises(ParameterError, match="Plans are made for epsilon from"):
@@ -228,7 +228,26 @@ def test_what_does_not_fit_is_told_by_how_much() -> None:
     assert planner.teachers_for(1e-6, 2, None) == 5000
 
 
+def test_the_error_of_the_plurality_is_counted_however_small() -> None:
+    for n_classes, error in ((2, 0.15), (2, 0.45), (10, 0.15), (10, 0.5)):
+        votes = [
+            planner._Votes.by_law(error, best, n_classes) for best in (0, 0.01, 0.05)
+        ]
+        none = np.zeros(len(votes[0].lead))
+        for some, best in zip(votes, (0, 0.01, 0.05), strict=True):
+            assert abs(some.label_error(none) - best) < 2e-3
+        wrong = [some.label_error(some.flipped(1 / 6)) for some in votes]
+        assert wrong[0] <= wrong[1] <= wrong[2]
+        assert wrong[0] < wrong[2] or error == 0.45  # where all is a toss of a coin
+    sure = plan(n_records=10**6, delta=1e-7, best_error=0.1).options[2]
+    assert 0 < (sure.expected_error or 0) < 0.1  # it answers where teachers agree
+
+
 def test_what_is_unwise_is_told() -> None:
+    assert plan(n_records=10_000, delta=1e-5).warnings == []
+    tried = Pilot(np.full(9, 0.1), np.full(9, 0.8), best_error=0.1, records_each=1000)
+    (told,) = plan(delta=1e-6, pilot=tried).warnings
+    assert "pilot(records_each=153)" in told
     assert plan(delta=1e-6).warnings == []
     (rather,) = plan(delta=1e-5).warnings
     assert "rather large. Take 3e-06 or less" in rather
@@ -267,7 +286,7 @@ def test_how_often_votes_are_withheld_is_what_the_mechanism_does() -> None:
     model = planner._Votes(np.minimum(counts, 1 - counts), lead, 0.0, 2)
     mechanism = SparseVector(noise_scale=10, threshold=40, cutoff=n)
     answer = mechanism.answer(Votes(votes, 2))
-    foretold = model.withheld(k, mechanism)
+    foretold = float(model.withheld(k, mechanism).mean())
     assert abs(float((~answer.answered).mean()) - foretold) < 0.02
 
 
@@ -282,12 +301,35 @@ def test_labels_are_wrong_by_noise_and_with_the_plurality() -> None:
     votes = planner._Votes((1 - lead) / 2, lead, 0.0, 2)
     # Two classes: of noise s on one count, 2s on the lead; more: of two counts.
     assert close(votes.flipped(0.25)[1000], 0.02275013194817921)  # two deviations
-    votes = planner._Votes((1 - lead) / 2, lead, 0.0, 3)
-    assert close(votes.flipped(math.sqrt(0.125))[1000], 0.02275013194817921)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 10])
+@pytest.mark.parametrize("error", [0.1, 0.3])
+def test_how_often_noise_decides_is_what_the_mechanism_does(
+    n_classes: int, error: float
+) -> None:
+    """Votes by the stated law, released by the mechanism itself."""
+    model = planner._Votes.by_law(error, 0.0, n_classes)
+    assert abs(model.dissent.mean() - error) < 1e-3
+    k, others = 600, max(n_classes - 2, 1)
+    counts = np.zeros((len(model.lead), n_classes))
+    counts[:, 0] = 1 - model.dissent
+    counts[:, 1] = counts[:, 0] - model.lead
+    counts[:, 2:] = (1 - counts[:, :2].sum(axis=1, keepdims=True)) / others
+    assert counts.min() > -1e-9
+    assert (counts[:, :1] >= counts - 1e-9).all()
+    ends = np.round(k * counts.cumsum(axis=1)).astype(int)
+    votes = np.array([np.searchsorted(row, np.arange(k), side="right") for row in ends])
+    ballots = Votes(np.ascontiguousarray(votes.T.astype(np.int8)), n_classes)
+    mechanism = NoisyMax(sigma=k // 6, n_queries=20_000, n_classes=n_classes)
+    wrong = np.mean([(mechanism.answer(ballots).labels != 0).mean() for _ in range(10)])
+    assert abs(model.flipped(1 / 6).mean() - wrong) < 0.01
 
 
 def test_a_pilot_takes_the_place_of_the_law() -> None:
-    tried = Pilot(np.full(100, 0.02), np.full(100, 0.96), best_error=0.01)
+    tried = Pilot(
+        np.full(100, 0.02), np.full(100, 0.96), best_error=0.01, records_each=100
+    )
     made = plan(pilot=tried, n_teachers=300)
     usual = plan(n_teachers=300)
     assert [option.n_teachers for option in made.options] == [300, 300, 300]

@@ -18,7 +18,7 @@ from decimal import Decimal
 from fractions import Fraction
 from hashlib import sha256
 from itertools import islice, pairwise
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -183,16 +183,20 @@ def _number_lanes(values: npt.NDArray[Any]) -> Digests:
     floats += 0.0  # -0.0 becomes 0.0
     lanes = np.zeros((*cells.shape, 2), dtype="<u8")
     lanes[..., 1] = floats.view("<u8")
-    if values.dtype.kind in "iu" and values.dtype.itemsize == 8:
+    if values.dtype.itemsize >= 8 and values.dtype != np.float64:
         _mark_inexact(cells, floats, lanes)
     lanes[np.isnan(floats)] = _MISSING
     return lanes
 
 
 def _mark_inexact(values: npt.NDArray[Any], floats: Any, lanes: Digests) -> None:
-    """Integers that float64 cannot hold keep all their digits, by their text."""
-    for cell in zip(*np.nonzero(np.abs(floats) > 2.0**53), strict=True):
-        lanes[cell] = _value_lane(int(values[cell]))
+    """What float64 may not hold keeps all its digits, by its text."""
+    if values.dtype.kind == "f":  # of more than 64 bits
+        doubtful = values != floats
+    else:
+        doubtful = np.abs(floats) >= 2.0**53
+    for cell in zip(*np.nonzero(doubtful), strict=True):
+        lanes[cell] = _value_lane(values[cell])
 
 
 _MISSING = (2, 0)
@@ -218,8 +222,20 @@ def _value_lane(value: Any) -> tuple[int, int]:
 
 
 def _number_lane(value: Any) -> tuple[int, int]:
-    number = float(value)
-    if math.isfinite(number) and abs(number) > 2.0**53 and Fraction(value) != number:
+    """By its float64 if that is the very number, else by all its digits: two numbers
+    that differ are never told to be copies.
+    """
+    if isinstance(value, Integral | np.bool_):
+        value = int(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if math.isfinite(number):
+        exact = Fraction(*value.as_integer_ratio()) == Fraction(number)
+    else:
+        exact = value == number
+    if not exact:
         return _digest_lane(b"i" + str(value).encode())
     return 0, int(np.float64(number + 0.0).view(np.uint64))
 

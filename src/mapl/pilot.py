@@ -9,7 +9,6 @@ charged and certified like any other.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ import joblib
 import numpy as np
 import numpy.typing as npt
 from sklearn.utils import _safe_indexing
+from sklearn.utils.multiclass import check_classification_targets
 
 from mapl import certificate
 from mapl.dissent import least_sigma
@@ -30,6 +30,8 @@ from mapl.votes import Votes
 
 if TYPE_CHECKING:
     from mapl.ledger import Job
+
+_MOST_NOISE = 0.25  # on an error: beyond, nothing is learned
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -47,11 +49,14 @@ class Pilot:
         Of each record, by what part of the teachers the first class leads the second.
     best_error : float
         How often the plurality is wrong.
+    records_each : int
+        How many records a teacher had.
     """
 
     dissent: Floats
     lead: Floats
     best_error: float
+    records_each: int
 
     @property
     def teacher_error(self) -> float:
@@ -98,14 +103,19 @@ def pilot(
     """
     n = n_rows(X)
     each = integer(records_each=records_each, at_least=2)
-    n_teachers = integer(n_teachers=n_teachers, at_least=1)
+    n_teachers = integer(n_teachers=n_teachers, at_least=2)
     n_queries = integer(n_queries=n_queries, at_least=1)
     if n < 10 * each:
         raise ParameterError(
             f"records_each must be at most a tenth of the {n} public records, got "
             f"{each}: teachers that share most of their records agree more than others."
         )
+    check_classification_targets(y)
     labels, codes = np.unique(np.asarray(y), return_inverse=True)
+    if len(codes) != n:
+        raise ParameterError(
+            f"X and y must have the same length, got {n}, {len(codes)}."
+        )
     if len(labels) < 2:
         raise ParameterError(
             "y must have at least two classes: one is always agreed on."
@@ -122,14 +132,21 @@ def pilot(
     )
     queries = _safe_indexing(X, asked)
     votes = Votes(ask(teachers, queries, n_classes=len(labels)), len(labels))
+    if votes.counts.sum() < n_teachers * len(asked) / 2:
+        raise ParameterError(
+            "Most of the teachers have no vote: the estimator fails on these records. "
+            "Put what prepares the columns into a pipeline with it."
+        )
     best_error = float((votes.winner != codes[asked]).mean())
     second, first = np.sort(votes.counts, axis=1)[:, -2:].T / n_teachers
-    return Pilot(1 - first, first - second, best_error)
+    return Pilot(1 - first, first - second, best_error, each)
 
 
 @dataclass(frozen=True)
 class PrivateError:
-    """A private estimate of how often a teacher is wrong. Public."""
+    """A private estimate of how often a teacher is wrong, and its standard error, of
+    noise and of the records tried together. Public.
+    """
 
     error: float
     standard_error: float
@@ -174,11 +191,13 @@ def private_error(
     n_teachers : int
         k. The noise is about ``largest`` * sigma / k of error: take many.
     n_records : int
-        How many records there are, as far as is public.
+        How many records there are, as far as is public. It scales the result: twice
+        the true number makes half of the error.
     classes : array-like
         All labels that there are; public.
     largest : float
-        Larger errors are not told apart; the smaller, the less noise.
+        Of a teacher's error, what is counted; the smaller, the less noise. What is cut
+        off is made up for as if all teachers were wrong equally often.
     groups : array-like or None
         Whose record each is: the guarantee then is for a whole person.
     budget : Budget or None
@@ -204,11 +223,23 @@ def private_error(
             "Pass ledger and dataset, or a budget, or none of them: who is charged "
             "must be clear."
         )
-    labels = np.asarray(classes)
+    labels = np.unique(np.asarray(classes))
+    if len(labels) < 2:
+        raise ParameterError(
+            "classes must name every label that may occur, two at least."
+        )
+    codes = _codes(y, labels)
+    if len(codes) != len(X):
+        raise ParameterError("X and y must have the same length.")
     sigma = least_sigma(epsilon=positive(epsilon=epsilon), delta=delta, steps=1)
     event = GaussianEvent(sigma=sigma, steps=1)
     block = n_records / (2 * k)
     cap = max(1, math.ceil(probability(largest=largest) * block))
+    if (noise := float(sigma) * cap / (k * block)) > _MOST_NOISE:
+        raise ParameterError(
+            f"{k:,} teachers are too few: noise of {noise:.2g} would be added to an "
+            "error. Take more of them, or a larger epsilon."
+        )
     paid: Budget | Job
     if ledger is None:
         paid = budget or Budget(epsilon=epsilon, delta=delta)
@@ -224,25 +255,25 @@ def private_error(
             delta=delta,
             what="the teachers' error",
             seed=random_state,
-            records=record_digests(X, y),
+            records=record_digests(X, codes),
         )
         seed = int(sealed["seed"])
     paid.charge(event)
     known = paid.asked(1)
     if known is None or known.reply is None:
-        chunks = chunk_rows(X, y, groups, n_chunks=2 * k, salt=seed)
-        mistakes = _mistakes(estimator, X, _codes(y, labels), chunks, labels, seed)
+        chunks = chunk_rows(X, codes, groups, n_chunks=2 * k, salt=seed)
+        mistakes = _mistakes(estimator, X, codes, chunks, labels, seed)
         units = in_caps(mistakes, cap)
         paid.before_draw(1, {}, b"")
         drawn = units + int(discrete_gaussian(sigma, 1)[0])
         _, reply = paid.before_answer(1, {}, b"%d" % drawn)
     else:
         reply = known.reply
-    scale = cap / (k * block)
+    error, uncut = _uncapped(int(reply) * cap / k, block, cap)
     unit = "a record" if groups is None else "all records of one group"
     return PrivateError(
-        error=min(1.0, max(0.0, int(reply) * scale)),
-        standard_error=float(sigma) * scale,
+        error=error,
+        standard_error=math.hypot(noise / uncut, math.sqrt(error / (k * block))),
         certificate=certificate.make(
             [event],
             delta=delta,
@@ -265,14 +296,40 @@ def in_caps(mistakes: Ints, cap: int) -> int:
     return int((np.minimum(mistakes, cap).sum() + cap // 2) // cap)
 
 
+def _uncapped(counted: float, block: float, cap: int) -> tuple[float, float]:
+    """Return the error for which so many mistakes of a block are counted, and how many
+    of the blocks are then below the cap.
+
+    A record falls into any block, so a block's mistakes are Poisson of mean error times
+    block. (Post-processing.)
+    """
+    from scipy.special import pdtr
+
+    below = np.arange(cap)
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        error = (low + high) / 2
+        enough = (1 - pdtr(below, error * block)).sum() >= counted
+        low, high = (low, error) if enough else (error, high)
+    return error, max(float(pdtr(cap - 1, error * block)), 1e-3)
+
+
 def _codes(y: Any, labels: npt.NDArray[Any]) -> Ints:
-    """Return the class index of each label, cell by cell; -1 for what is no class."""
-    number = {label: code for code, label in enumerate(labels.tolist())}
+    """Return the class index of each label, cell by cell; -1 for what is no class.
+
+    A text stands for its number: one label that is none makes texts of all in a file.
+    """
+    number = {str(label): code for code, label in enumerate(labels.tolist())}
+    number |= {label: code for code, label in enumerate(labels.tolist())}
+
+    def code(cell: Any) -> int:
+        try:
+            return number.get(cell, -1)
+        except TypeError:  # what cannot be compared is no label
+            return -1
+
     cells = y.tolist() if hasattr(y, "tolist") else list(y)
-    return np.array(
-        [number.get(cell, -1) if isinstance(cell, Hashable) else -1 for cell in cells],
-        dtype=np.int64,
-    )
+    return np.array([code(cell) for cell in cells], dtype=np.int64)
 
 
 def _mistakes(

@@ -173,7 +173,7 @@ def plan(
 
     The model of votes, unless a pilot has looked at real ones: of C classes, the part
     of the teachers that do not vote with the plurality of a query is at most 1 - 1/C,
-    and has the law Beta(3f, 3 - 3f) on that range with mean ``teacher_error``: most
+    and has the law Beta(2f, 2 - 2f) on that range with mean ``teacher_error``: most
     queries are easy, some divide the teachers. Where few disagree they vote for one
     other class, the worst case for a threshold; where all that can do, for all alike.
 
@@ -339,7 +339,7 @@ class _Votes:
                     f"{n_classes:,} classes are wrong; got {value!r}."
                 )
         levels = (np.arange(2000) + 0.5) / 2000
-        part = np.asarray(betaincinv(3 * error / most, 3 - 3 * error / most, levels))
+        part = np.asarray(betaincinv(2 * error / most, 2 - 2 * error / most, levels))
         dissent = most * part
         second = dissent * (1 - part * (n_classes - 2) / (n_classes - 1))
         return cls(dissent, 1 - dissent - second, float(best_error), n_classes)

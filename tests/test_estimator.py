@@ -36,7 +36,7 @@ from mapl import ABSTAIN, PrivacyWarning, PrivateClassifier, accounting
 from mapl.errors import BudgetExceededError, ParameterError
 from mapl.events import GaussianEvent
 from mapl.labeler import Batch, Budget, Labeler
-from mapl.planner import teachers_for
+from mapl.planner import mostly_noise, teachers_for
 from mapl.student import (
     Shares,
     Smoother,
@@ -260,6 +260,18 @@ def test_label_private_chunks_do_not_depend_on_the_labels(
         quick(privacy="labels", classes=[0, 1], n_teachers=1).fit(X, labels)
     assert (seen[0][0] == seen[1][0]).all()
     assert seen[0][1] is seen[1][1] is None
+
+
+@pytest.mark.parametrize("mechanism", ["auto", "noisy-max"])
+def test_too_few_teachers_are_warned_of(mechanism: str) -> None:
+    X, y, pool, *_ = data(200)
+    model = quick(classes=[0, 1], mechanism=mechanism, epsilon=0.5, n_teachers=9)
+    with pytest.warns(UserWarning, match=r"mostly noise: 9 teachers need") as caught:
+        model.fit(X, y, X_public=pool)
+    (told,) = [str(w.message) for w in caught if "mostly noise" in str(w.message)]
+    epsilon, n_teachers = re.findall(r"(?:of|needs) ([\d.]*\d)", told)
+    assert mostly_noise(9, epsilon=float(epsilon), delta=1e-5) is None
+    assert mostly_noise(int(n_teachers), epsilon=0.5, delta=1e-5) is None
 
 
 def test_a_delta_as_large_as_one_record_is_warned_of() -> None:

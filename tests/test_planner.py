@@ -243,6 +243,32 @@ def test_the_error_of_the_plurality_is_counted_however_small() -> None:
     assert 0 < (sure.expected_error or 0) < 0.1  # it answers where teachers agree
 
 
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"epsilon": -1},
+        {"delta": 2},
+        {"n": 0},
+        {"gamma": -0.1, "realizable": False},
+        {"gamma": 0.1},
+    ],
+    ids=str,
+)
+def test_the_loop_refuses_what_the_theorem_does_not_speak_of(
+    named: dict[str, Any],
+) -> None:
+    usual = {
+        "n": 10**6,
+        "vc_dim": 10,
+        "m": 100,
+        "epsilon": 1,
+        "delta": 1e-5,
+        "beta": 0.1,
+    }
+    with pytest.raises(ParameterError, match=r"must be > 0|realizable=False"):
+        planner.solve_loop(**usual | named)
+
+
 def test_what_is_unwise_is_told() -> None:
     assert plan(n_records=10_000, delta=1e-5).warnings == []
     tried = Pilot(np.full(9, 0.1), np.full(9, 0.8), best_error=0.1, records_each=1000)
@@ -356,7 +382,7 @@ def test_mapl_plan() -> None:
     assert "lost to noise" in shown
     more = ["plan", *sizes[2:], "--records", str(records), "--vc-dim", "10"]
     told = CliRunner().invoke(main, more).stdout
-    assert "of the answers wrong or withheld" in told
+    assert "of the answers are wrong or withheld" in told
     never = ["plan", *sizes, "--vc-dim", "1", "--best-error", "0.4"]
     assert "no number of records" in CliRunner().invoke(main, never).stdout
     few = ["plan", *sizes, "--teachers", "10", "--epsilon", "0.01", "--json"]

@@ -404,7 +404,7 @@ def plan_command(
         return
     _show_plan(made, result["asked"], meaning)
     if vc_dim is not None:
-        click.echo("\n" + _told_by_theorem_3_2(result["paper"]))
+        click.echo("\n" + _told_by_theorem_3_2(result["paper"], failure_prob))
     if plot is not None:
         click.echo(f"\nWrote {plot}.")
 
@@ -433,14 +433,18 @@ def _by_theorem_3_2(
     return found | {"records_from": float(enough.min()) if len(enough) else None}
 
 
-def _told_by_theorem_3_2(paper: dict[str, Any]) -> str:
+def _told_by_theorem_3_2(paper: dict[str, Any], beta: float) -> str:
     if paper["feasible"]:
         return (
-            f"The paper's Algorithm 2 with its own constants: {paper['k']:,.0f} "
-            f"teachers, cutoff {math.ceil(paper['T']):,}, at most "
-            f"{paper['misclassification']:.2%} of the answers wrong or withheld."
+            f"The paper's Algorithm 2 with its own constants (1 in the error of a "
+            f"learner): {paper['k']:,.0f} teachers, cutoff {math.ceil(paper['T']):,}; "
+            f"with probability {1 - 2 * beta:g} at most "
+            f"{paper['misclassification']:.2%} of the answers are wrong or withheld."
         )
-    start = "The paper's Algorithm 2 with its own constants promises nothing here; "
+    start = (
+        "The paper's Algorithm 2 with its own constants (1 in the error of a learner) "
+        "promises nothing here; "
+    )
     if paper["records_from"] is None:
         return start + "no number of records changes that."
     records = math.ceil(float(f"{1.05 * paper['records_from']:.2g}"))

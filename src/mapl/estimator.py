@@ -28,7 +28,7 @@ from mapl.errors import ParameterError, PrivacyWarning, integer, positive, proba
 from mapl.labeler import Budget, Labeler
 from mapl.mechanisms import ABSTAIN, ChargedDissent, NoisyMax, SparseVector
 from mapl.partition import chunk_rows, record_digests
-from mapl.planner import dissents_for, large_delta, teachers_for
+from mapl.planner import dissents_for, large_delta, mostly_noise, teachers_for
 from mapl.student import ask_in_rounds, fit_hard, fit_shares, public_features
 from mapl.teachers import ask, set_seeds, train
 
@@ -207,6 +207,7 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         mechanism = self._mechanism(n, n_classes) if n_classes > 1 else None
         if mechanism is not None:
             budget.check(mechanism.event)
+            self._warn_of_noise()
         features = self._features(mechanism, pool)
         seed = int(sealed["seed"])  # of a job that was begun before, its own
         chunks = chunk_rows(X, keys, groups, n_chunks=self.n_teachers_, salt=seed)
@@ -248,6 +249,11 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         if self.n_records is not None and self.delta * self.n_records >= 1:
             told = large_delta(self.delta, self.n_records)
             warnings.warn(told, PrivacyWarning, stacklevel=3)
+
+    def _warn_of_noise(self) -> None:
+        named = {"epsilon": self.epsilon, "delta": self.delta}
+        if told := mostly_noise(self.n_teachers_, **named):
+            warnings.warn(told, stacklevel=3)
 
     def _budget(
         self, X: Any, codes: Ints, pool: Any

@@ -51,6 +51,7 @@ __all__ = [
     "learner_error",
     "misclassification",
     "misclassification_by_composition",
+    "mostly_noise",
     "n_teachers",
     "noise_scale",
     "percent",
@@ -523,13 +524,30 @@ def _asked_until(T: int, withheld: float, m: int) -> float:
     return float(stopped + m * betainc(float(m - T + 1), T, 1 - w))
 
 
+def mostly_noise(k: int, *, epsilon: float, delta: float) -> str | None:
+    """Say so if k teachers are far too few for what they publish to be of use."""
+    price = accounting.gaussian_limit(epsilon=epsilon, delta=delta)
+    if (k / 4) ** 2 * price / 2 >= 1:  # dissent at noise k/4
+        return None
+    least, teachers = _needed(epsilon, delta, k, price)
+    return (
+        f"What is published will be mostly noise: {k:,} teachers need an epsilon of "
+        f"{least:g}, epsilon {epsilon:g} needs {teachers:,} teachers. See mapl plan."
+    )
+
+
+def _needed(epsilon: float, delta: float, k: int, price: float) -> tuple[float, int]:
+    """Return the epsilon at which k teachers fit, and how many do at this one."""
+    wanted = 2 * _FEWEST_DISSENTS / (k / 4) ** 2
+    least = _rounded_up(accounting.gaussian_epsilon(wanted, delta=delta))
+    return least, math.ceil(4 * math.sqrt(2 * _FEWEST_DISSENTS / price)) + 1
+
+
 def _what_would_do(
     epsilon: float, delta: float, k: int, n_records: int, price: float
 ) -> str:
     """Say what would have to change for dissent to fit, and by how much."""
-    wanted = 2 * _FEWEST_DISSENTS / (k / 4) ** 2
-    least = _rounded_up(accounting.gaussian_epsilon(wanted, delta=delta))
-    teachers = math.ceil(4 * math.sqrt(2 * _FEWEST_DISSENTS / price)) + 1
+    least, teachers = _needed(epsilon, delta, k, price)
     records = _FEWEST_RECORDS * teachers
     have = " You have them: ask for so many teachers." if n_records >= records else ""
     return (

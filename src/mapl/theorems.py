@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mapl.errors import ParameterError
+
 Floats = npt.NDArray[np.float64]
 Numbers = npt.ArrayLike
 
@@ -37,7 +39,8 @@ def cutoff(m: Numbers, error: Numbers, beta: Numbers) -> Floats:
     of error :math:`e = \gamma + \alpha`.
 
     With probability :math:`1 - 2\beta` all m queries are answered, and at most T of
-    them are withheld or wrong, if each of k teachers has that error with probability
+    them are withheld or wrong, if k is that of Algorithm 2, the queries are independent
+    of each other, and each teacher has that error with probability
     :math:`1 - \beta/k`.
     """
     wrong = _array(error) * _array(m)
@@ -136,6 +139,15 @@ def solve_loop(
     """
     named = (n, vc_dim, m, epsilon, delta, beta, gamma)
     n_, v, m_, e, d, b, g = np.broadcast_arrays(*map(_array, named))
+    positive = (n_ > 0) & (v > 0) & (m_ > 0) & (e > 0)
+    parts = (d > 0) & (d < 1) & (b > 0) & (b < 1) & (g >= 0) & (g < 1)
+    if not (positive & parts).all():
+        raise ParameterError(
+            "n, vc_dim, m and epsilon must be > 0; delta and beta > 0 and < 1; gamma "
+            ">= 0 and < 1."
+        )
+    if realizable and g.any():
+        raise ParameterError("realizable means that gamma is 0: say realizable=False.")
     T = np.ones(n_.shape)
     for _ in range(200):
         k = _array(np.maximum(n_teachers(e, d, T, m_, b), 1.0))
@@ -243,7 +255,7 @@ def private_classifier_error(alpha: Numbers, gamma: Numbers = 0.0) -> Floats:
 
 def public_points(alpha: Numbers, beta: Numbers) -> Floats:
     r"""Return :math:`4 \ln(1/\alpha\beta)/\alpha`, what Claim 4.1 asks of m. A student
-    learns from more: `student_points`.
+    asks for points of his own, `student_points`: the larger number serves both.
     """
     return _array(4 * np.log(1 / (_array(alpha) * _array(beta))) / _array(alpha))
 

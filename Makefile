@@ -26,7 +26,7 @@ demo: setup  ## show what mapl does, in under a minute
 test: setup  ## run all tests
 	$(BIN)/python -m pytest
 
-stress: setup  ## kill the ledger's writers a thousand times
+stress: setup  ## kill the ledger's writers two thousand times
 	MAPL_KILLS=2000 $(BIN)/python -m pytest tests/test_ledger_crashes.py
 
 check: setup format lint types coverage  ## all that CI runs
@@ -43,8 +43,9 @@ types:
 coverage:
 	$(BIN)/python -m pytest --cov --cov-report=term --cov-fail-under=100
 
-docs: setup  ## draw the plots of the documentation anew
+docs: setup  ## draw the plots that need no data anew
 	$(BIN)/python benchmarks/plot_thresholds.py
+	$(BIN)/python benchmarks/plot_planner.py
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .coverage

@@ -433,6 +433,16 @@ def test_numbers_that_are_names(tmp_path: Path) -> None:
     assert pd.read_csv(told)["prediction"].tolist() == ["yes", "no"]
 
 
+def test_models_that_no_file_may_hold_are_refused_in_time(
+    folder: Path, tmp_path: Path
+) -> None:
+    network = ("--estimator", "sklearn.neural_network.MLPClassifier")
+    result = learn(folder, tmp_path / "out", "--classes", "no,yes", *network, code=2)
+    assert "AdamOptimizer" in result.stderr
+    assert "Nothing was released" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_class_may_be_called_na(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     ages, na = rng.integers(20, 90, 600), ("EU", "NA")

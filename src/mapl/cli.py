@@ -226,6 +226,7 @@ def learn(
         n_jobs=jobs,
         random_state=seed,
     )
+    _check_writable(model.estimator, coder.transform(_typed(public, numbers)))
     exam = None if test is None else _exam(test, shared, target, model.classes)
     table = table[~_missing(table[target], model.classes)]
     needed = repr(target)
@@ -703,6 +704,31 @@ def _summary(fitted: Any, signed: dict[str, Any], out: Path) -> dict[str, Any]:
         "guarantee": signed["guarantee"],
         "folder": str(out),
     }
+
+
+def _check_writable(estimator: Any, table: Any) -> None:
+    """Refuse a learner whose models could not be loaded again, before it is paid for.
+
+    Tried on public points with made-up labels.
+    """
+    import numpy as np
+    import skops.io
+    from sklearn.base import clone
+
+    some = table[:200]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            fitted = clone(estimator).fit(some, np.arange(len(some)) % 2)
+            types = set(skops.io.get_untrusted_types(data=skops.io.dumps(fitted)))
+        except Exception:  # one that cannot be fitted is told by `fit`, and why
+            return
+    if types - HARMLESS:
+        raise ParameterError(
+            f"Models of this estimator hold types that are not trusted in a file: "
+            f"{', '.join(sorted(types - HARMLESS))}. Take another one, or learn in "
+            "Python. Nothing was released."
+        )
 
 
 def _load_model(path: Path) -> Any:

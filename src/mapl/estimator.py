@@ -279,8 +279,9 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     def _asked_for(self) -> str:
         """What decides which votes are asked for; not the student, which is free."""
-        names = ("epsilon", "delta", "n_teachers_", "mechanism", "privacy", "_grouped")
+        names = ("n_teachers_", "mechanism", "privacy", "_grouped")
         named = {name: getattr(self, name) for name in names}
+        named |= {"epsilon": float(self.epsilon), "delta": float(self.delta)}
         try:
             learner = joblib.hash(self._estimator())
         except Exception:  # no pickle: such a job is not found again

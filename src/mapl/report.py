@@ -76,7 +76,7 @@ were declared public.</li>
 
 
 def write(
-    out: Path,
+    out: str | Path,
     model: Any,
     fitted: Any,
     public: Any,
@@ -86,7 +86,7 @@ def write(
 
     Parameters
     ----------
-    out : Path
+    out : str or Path
         The folder; made if need be.
     model : classifier
         What is to be published: the student, and what prepares its columns.
@@ -100,6 +100,7 @@ def write(
     import numpy as np
     import skops.io
 
+    out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     skops.io.dump(model, out / "model.skops")
     signed = certificates.with_model(fitted.certificate_, out / "model.skops")

@@ -1,7 +1,8 @@
 """The plan against what then happens: answers foretold and answers given.
 
     python benchmarks/bench_planner.py --data DIR [--runs 3] [--sets adult,magic,...]
-        [--parts answers,auto,speed] [--json]
+        [--parts answers,auto,speed] [--learners logistic,tree] [--epsilons 0.5,2]
+        [--json]
 
 answers  A third of each set is public and labelled: the pilot. A third is private, and
          trains the teachers; the rest are queries. The plan is made from the pilot and
@@ -13,6 +14,7 @@ answers  A third of each set is public and labelled: the pilot. A third is priva
 auto     The learner with everything on "auto" against the best of a grid of 27 cells:
          three mechanisms, 50 / 150 / 450 teachers, three noises. The best is chosen on
          the test part, to the grid's advantage.
+         --epsilons are for this part.
 speed    `mapl plan` from the shell, and the theorems for 10,000 settings.
 
 delta is 1e-5.
@@ -59,7 +61,6 @@ from mapl.teachers import ask, set_seeds, train
 
 DELTA = 1e-5
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
-AUTO_EPSILONS = (0.5, 2.0)
 QUERIES = 5000
 LABELS = {
     "magic": "target",
@@ -149,9 +150,12 @@ def by_dissent(
     return rounds.decided()[0]
 
 
-def answers(folder: Path, names: list[str], runs: int) -> Iterator[dict[str, Any]]:
+def answers(
+    folder: Path, names: list[str], kinds: list[str], runs: int
+) -> Iterator[dict[str, Any]]:
     for name in names:
-        for kind, learner in LEARNERS.items():
+        for kind in kinds:
+            learner = LEARNERS[kind]
             for epsilon in EPSILONS:
                 rows: dict[str, list[list[float]]] = {}
                 for run in range(runs):
@@ -216,14 +220,17 @@ def planned(
         )
 
 
-def auto(folder: Path, names: list[str], runs: int) -> Iterator[dict[str, Any]]:
+def auto(
+    folder: Path, names: list[str], kinds: list[str], runs: int, epsilons: list[float]
+) -> Iterator[dict[str, Any]]:
     for name in names:
-        for kind, learner in LEARNERS.items():
+        for kind in kinds:
             scores: dict[tuple[float, str], list[float]] = {}
             for run in range(runs):
-                for key, score in one_run(folder, name, learner, run):
+                made = one_run(folder, name, LEARNERS[kind], run, epsilons)
+                for key, score in made:
                     scores.setdefault(key, []).append(score)
-            for epsilon in AUTO_EPSILONS:
+            for epsilon in epsilons:
                 means = {
                     title: 100 * float(np.mean(found))
                     for (of, title), found in scores.items()
@@ -244,7 +251,7 @@ def auto(folder: Path, names: list[str], runs: int) -> Iterator[dict[str, Any]]:
 
 
 def one_run(
-    folder: Path, name: str, learner: Any, run: int
+    folder: Path, name: str, learner: Any, run: int, epsilons: list[float]
 ) -> Iterator[tuple[tuple[float, str], float]]:
     """Scores by epsilon and title. Half of the records are private, a quarter is the
     pool, the last quarter tests.
@@ -252,7 +259,7 @@ def one_run(
     X, y = read(folder, name, run)
     half, n_classes = len(X) // 2, int(y.max()) + 1
     private, pool, test = np.split(np.arange(len(X)), [half, half + len(X) // 4])
-    for epsilon in AUTO_EPSILONS:
+    for epsilon in epsilons:
         model = PrivateClassifier(
             learner,
             epsilon=epsilon,
@@ -268,7 +275,7 @@ def one_run(
         named: dict[str, Any] = {"labels": np.arange(n_classes), "random_state": run}
         chunks = [private[j::k] for j in range(k)]
         votes = ask(train(learner, X, y, chunks, **named), X[pool], n_classes=n_classes)
-        for epsilon in AUTO_EPSILONS:
+        for epsilon in epsilons:
             for title, mechanism in cells(epsilon, k, len(pool), n_classes):
                 labeler = Labeler(
                     votes,
@@ -363,9 +370,13 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--sets", default="adult," + ",".join(LABELS))
     parser.add_argument("--parts", default="answers,auto,speed")
+    parser.add_argument("--learners", default=",".join(LEARNERS))
+    parser.add_argument("--epsilons", default="0.5,2")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     names, parts = options.sets.split(","), options.parts.split(",")
+    kinds, runs = options.learners.split(","), options.runs
+    epsilons = [float(epsilon) for epsilon in options.epsilons.split(",")]
     rows: list[dict[str, Any]] = []
 
     def tell(row: dict[str, Any]) -> None:
@@ -374,10 +385,10 @@ def main() -> None:
             print(row, flush=True)
 
     if "answers" in parts:
-        for row in answers(options.data, names, options.runs):
+        for row in answers(options.data, names, kinds, runs):
             tell(row)
     if "auto" in parts:
-        for row in auto(options.data, names, options.runs):
+        for row in auto(options.data, names, kinds, runs, epsilons):
             tell(row)
     if "speed" in parts:
         tell(speed())

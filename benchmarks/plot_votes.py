@@ -35,10 +35,11 @@ def main() -> None:
     for epsilon in EPSILONS:
         price = accounting.gaussian_limit(epsilon=epsilon, delta=DELTA)
         budget = price * options.noise**2
-        plain.append(budget / 2)
+        plain.append(int(budget / 2))
         # One check of scale 150 a point; 0.447 of the points pass it (286 of 640).
         passed = 286 / 640
-        confident.append(passed * price / (1 / 150**2 + passed * 2 / options.noise**2))
+        each = 1 / 150**2 + passed * 2 / options.noise**2
+        confident.append(int(passed * price / each))
         asked, right = [], []
         for run in range(options.runs):
             rng = np.random.default_rng(run)

@@ -36,7 +36,7 @@ from mapl import ABSTAIN, PrivacyWarning, PrivateClassifier, accounting
 from mapl.errors import BudgetExceededError, ParameterError
 from mapl.events import GaussianEvent
 from mapl.labeler import Batch, Budget, Labeler
-from mapl.planner import mostly_noise, teachers_for
+from mapl.planner import mostly_noise, plan, teachers_for
 from mapl.student import (
     Shares,
     Smoother,
@@ -469,7 +469,7 @@ def test_messages_do_not_tell_how_many_records_there_are() -> None:
     X, y, pool, *_ = data(60)
     model = quick(classes=[0, 1])
     for labels in (y[:59], np.stack((y, y), axis=1)):
-        with pytest.raises(ParameterError, match=r"same length|one column") as caught:
+        with pytest.raises(ParameterError, match=r"same length|1d array") as caught:
             model.fit(X, labels, X_public=pool)
         assert not re.search("60|59", str(caught.value))
 
@@ -758,6 +758,11 @@ def test_teachers_go_by_public_numbers() -> None:
     assert model.fit(X, y, X_public=pool).n_teachers_ == teachers_for(
         model.epsilon, 2, 1000
     )
+    model.set_params(mechanism="sparse-vector", n_records=4000)
+    model.fit(X, y, X_public=pool)
+    sizes: dict[str, Any] = {"n_records": 4000, "n_queries": len(pool), "n_classes": 2}
+    planned = plan(**sizes, epsilon=model.epsilon, delta=model.delta).options
+    assert model.n_teachers_ == planned[2].n_teachers == 160 > planned[0].n_teachers
 
 
 def test_features_of_every_kind_of_pool() -> None:

@@ -529,7 +529,7 @@ def create(
 @json_option
 @errors_in_one_line
 def show(url: str, plot: Path | None, as_json: bool) -> None:
-    """Show what each data set may cost, and what is spent and left."""
+    """Show what each data set may cost, and what is spent."""
     from mapl.ledger import Ledger
 
     opened = Ledger(url)

@@ -424,7 +424,8 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     def _n_teachers(self) -> int:
         if self.n_teachers == "auto":
-            return teachers_for(self.epsilon, len(self.classes_), self.n_records)
+            sizes = self.epsilon, len(self.classes_), self.n_records
+            return teachers_for(*sizes, mechanism=self.mechanism)
         return integer(n_teachers=self.n_teachers, at_least=1)
 
     def _mechanism(
@@ -646,7 +647,7 @@ def _labels(y: Any) -> npt.NDArray[Any]:
     try:
         y = column_or_1d(y, warn=True)
     except ValueError:
-        raise ParameterError("y must be one column of labels.") from None
+        raise ParameterError("y should be a 1d array of labels.") from None
     assert_all_finite(y, input_name="y")
     check_classification_targets(y)
     return np.asarray(y)

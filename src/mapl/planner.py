@@ -77,16 +77,24 @@ _DIVIDED = 0.1  # lead at which a student is still often wrong
 _CUTOFFS = (1, 3, 10, 30, 100, 300)
 
 
-def teachers_for(epsilon: float, n_classes: int, n_records: int | None) -> int:
+def teachers_for(
+    epsilon: float,
+    n_classes: int,
+    n_records: int | None,
+    *,
+    mechanism: str = "dissent",
+) -> int:
     """Return how many teachers suit an epsilon: public numbers only.
 
     More teachers drown more noise, and each knows less. The rule was fitted to UCI
     Adult, MNIST and covtype, the least number of records of a teacher to two more sets.
+    A sparse vector takes as many as there can be.
     """
     k = max(5, round(min(150 * math.sqrt(n_classes / epsilon), 5000)))
     if n_records is None:
         return k
-    return min(k, max(5, n_records // _FEWEST_RECORDS), n_records)
+    most = min(max(5, n_records // _FEWEST_RECORDS), n_records)
+    return most if mechanism == "sparse-vector" else min(k, most)
 
 
 def dissents_for(n_points: int) -> int:
@@ -219,8 +227,9 @@ def plan(
                 f"{n_teachers:,}."
             )
     price = accounting.gaussian_limit(epsilon=epsilon, delta=delta)
-    k = n_teachers or teachers_for(epsilon, n_classes, n_records)
-    many = n_teachers or max(k, n_records // _FEWEST_RECORDS)
+    sizes = epsilon, n_classes, n_records
+    k = n_teachers or teachers_for(*sizes)
+    many = n_teachers or teachers_for(*sizes, mechanism="sparse-vector")
     if pilot is None:
         votes = _Votes.by_law(teacher_error, best_error, n_classes)
         assumed = _assumed(votes, teacher_error, k, m, price)

@@ -485,9 +485,10 @@ def _show_plan(made: Plan, asked: dict[str, Any], meaning: dict[str, float]) -> 
     )
     if made.recommended is not None:
         click.echo(
-            "\nThe plan compares mechanisms. mapl learn asks for as many points as it "
-            "can, at larger noise, and learns from shares of the vote; how accurate "
-            "its model will be depends on your data."
+            "\nThe plan compares mechanisms that answer each query once, at the noise "
+            "shown. mapl learn asks for as many points as it can, at larger noise, and "
+            "learns from shares of the vote: it reports more labels than that, each of "
+            "them less sure. How accurate its model will be depends on your data."
         )
 
 

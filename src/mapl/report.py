@@ -51,7 +51,8 @@ table {{ border-collapse: collapse; }} td, th {{ text-align: left; padding: .2re
 <table>{labels}</table>
 <h2>Spending over the queries</h2>
 <p>The whole price was charged before the first answer. What of it was used, batch by
-batch, as far as the published values tell:</p>
+batch, as far as the published values tell (a point may be asked for several
+times):</p>
 <table><tr><th>batch</th><th>points asked for</th><th>used until then</th></tr>
 {spending}</table>
 {score}

@@ -25,7 +25,7 @@ ALLOWED = {
     "student": {"scipy", "sklearn", "threadpoolctl"},
     "estimator": {"joblib", "pandas", "sklearn"},
     "planner": {"scipy"},
-    "pilot": {"joblib", "sklearn"},
+    "pilot": {"joblib", "scipy", "sklearn"},
     "report": {"skops"},
     "demo": {"pandas", "sklearn"},
     "cli": {"matplotlib", "pandas", "rich", "rich_click", "sklearn", "skops"},

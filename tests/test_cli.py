@@ -440,6 +440,9 @@ def test_models_that_no_file_may_hold_are_refused_in_time(
     result = learn(folder, tmp_path / "out", "--classes", "no,yes", *network, code=2)
     assert "AdamOptimizer" in result.stderr
     assert "Nothing was released" in result.stderr
+    fails = ("--estimator", "sklearn.naive_bayes.MultinomialNB")
+    result = learn(folder, tmp_path / "out", "--classes", "no,yes", *fails, code=2)
+    assert "estimator fails on the public records" in result.stderr
     assert not (tmp_path / "out").exists()
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 from sklearn import config_context
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_digits, make_classification
 from sklearn.ensemble import RandomForestClassifier
@@ -385,6 +385,24 @@ def test_learners_that_want_class_numbers() -> None:
     assert model.decision_function(X_test).shape == (500,)
     whole = make_pipeline(FunctionTransformer().fit(X), model.student_)
     assert (whole.predict(X_test) == model.predict(X_test)).all()
+
+
+class Untold(BaseEstimator):
+    """Does not say that it is a classifier."""
+
+    def fit(self, X: Any, y: Any) -> Any:
+        self.inner_ = LogisticRegression().fit(X, y)
+        return self
+
+    def predict(self, X: Any) -> Any:
+        return self.inner_.predict(X)
+
+
+def test_a_learner_need_not_say_what_it_is() -> None:
+    X, y, pool, X_test, y_test = data()
+    model = quick(estimator=Untold(), classes=[0, 1]).fit(X, y, X_public=pool)
+    assert model.score(X_test, y_test) > 0.75
+    assert is_classifier(model)
 
 
 @pytest.mark.parametrize("name", ["xgboost.XGBClassifier", "lightgbm.LGBMClassifier"])

@@ -351,6 +351,10 @@ def test_more_mistakes_are_one_line(
     same = ("--public", folder / "private.csv")
     said = learn(folder, tmp_path / "out", *classes, *same, code=2).stderr
     assert "--public is the private file itself" in said
+    (tmp_path / "none.csv").write_text("age,town\n")
+    none = ("--public", tmp_path / "none.csv")
+    said = learn(folder, tmp_path / "out", *classes, *none, code=2).stderr
+    assert "none.csv has no records" in said
     frame = pd.read_csv(folder / "private.csv")
     public = ("--public", folder / "public.parquet")
     named = ("--target", "rich", "--epsilon", 4, "--out", tmp_path / "out", *classes)
@@ -433,13 +437,28 @@ def test_numbers_that_are_names(tmp_path: Path) -> None:
     assert pd.read_csv(told)["prediction"].tolist() == ["yes", "no"]
 
 
+UNWRITABLE = """
+from sklearn.linear_model import LogisticRegression
+
+class Apart(LogisticRegression):
+    def fit(self, X, y):
+        self.left_ = iter([1])
+        return super().fit(X, y)
+"""
+
+
 def test_models_that_no_file_may_hold_are_refused_in_time(
-    folder: Path, tmp_path: Path
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     network = ("--estimator", "sklearn.neural_network.MLPClassifier")
     result = learn(folder, tmp_path / "out", "--classes", "no,yes", *network, code=2)
     assert "AdamOptimizer" in result.stderr
     assert "Nothing was released" in result.stderr
+    (tmp_path / "kept_apart.py").write_text(UNWRITABLE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    apart = ("--estimator", "kept_apart.Apart")
+    result = learn(folder, tmp_path / "out", "--classes", "no,yes", *apart, code=2)
+    assert "types that are not trusted" in result.stderr
     fails = ("--estimator", "sklearn.naive_bayes.MultinomialNB")
     result = learn(folder, tmp_path / "out", "--classes", "no,yes", *fails, code=2)
     assert "estimator fails on the public records" in result.stderr

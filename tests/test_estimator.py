@@ -194,6 +194,23 @@ def test_times_keep_their_type_whatever_another_record_holds() -> None:
         both = _like(pd.DataFrame({"at": [other, *days]}, dtype=object), public)["at"]
         assert both.dtype == public["at"].dtype
         assert both[1:].tolist() == alone.tolist()
+    for other in (10**30, 1e300):
+        both = _like(pd.DataFrame({"at": [other, *days]}, dtype=object), public)["at"]
+        assert both[1:].tolist() == alone.tolist()
+    aware = pd.DataFrame({"at": alone.dt.tz_localize("Europe/Paris").dt.as_unit("s")})
+    assert _like(aware, public)["at"][0] == pd.Timestamp("2020-05-04 22:00")
+    zoned = public.assign(at=public["at"].dt.tz_localize("Europe/Paris"))
+    assert _like(alone.to_frame(), zoned)["at"][0] == days[0].tz_localize("UTC")
+    fine = pd.DataFrame({"at": alone.dt.as_unit("ns")})
+    assert (_like(fine, public)["at"] == alone).all()
+    far = public.assign(at=public["at"].dt.as_unit("ns"))
+    coarse = pd.DataFrame({"at": np.array(["9999-01-01", "2020-05-05"], "M8[s]")})
+    assert _like(coarse, far)["at"].isna().tolist() == [True, False]
+    spans = pd.DataFrame({"at": pd.to_timedelta(["1h", "2h"])})
+    odd = pd.DataFrame({"at": [pd.Timedelta("3h"), "x"]}, dtype=object)
+    assert _like(odd, spans)["at"].isna().tolist() == [False, True]
+    numbers = public.assign(at=[1.0, 2.0])
+    assert _like(alone.to_frame(), numbers)["at"].isna().all()
 
 
 def test_texts_and_sparse_matrices_are_records_too() -> None:

@@ -116,6 +116,36 @@ def test_numbers_that_differ_are_no_copies(unequal: Any) -> None:
     assert len(digests) == len(unequal)
 
 
+@pytest.mark.parametrize(
+    "equal",
+    [
+        [decimal.Decimal("0.1"), decimal.Decimal("0.10"), Fraction(1, 10)],
+        [decimal.Decimal("1E+30"), 10**30],
+        [2**53 + 1, np.longdouble(2**53) + 1],
+        [datetime.timedelta(hours=1), pd.Timedelta("1h")],
+        [
+            datetime.datetime(2020, 1, 1, 12, tzinfo=datetime.UTC),
+            pd.Timestamp("2020-01-01 13:00", tz="Europe/Paris"),
+        ],
+    ],
+    ids=str,
+)
+def test_equal_values_have_one_key(equal: Any) -> None:
+    """A container may turn one form into the other because of another record."""
+    for value in equal:
+        assert (record_digests([value], None) == record_digests(equal[:1], None)).all()
+
+
+def test_times_of_polars_to_the_nanosecond() -> None:
+    moments = pl.Series([1, 2, None, 1000]).cast(pl.Datetime("ns"))
+    digests = record_digests(moments, None)
+    assert len({row.tobytes() for row in digests}) == 4
+    coarse = record_digests(pl.Series([1]).cast(pl.Datetime("us")), None)
+    assert (digests[3] == coarse[0]).all()
+    with pytest.raises(ParameterError, match="timedelta64"):
+        record_digests([np.timedelta64(1, "s")], None)
+
+
 def test_one_added_moment_changes_no_other() -> None:
     """The unit of an array of times is the finest that any of them needs."""
     days = np.arange("2020-01-01", "2020-03-01", dtype="M8[D]")

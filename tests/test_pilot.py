@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.datasets import make_classification
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 from mapl import Ledger, accounting, pilot
@@ -214,6 +214,32 @@ def test_a_record_moves_what_is_published_by_one(
     ]
     assert units[0] > 10
     assert abs(units[0] - units[1]) < 1.01
+
+
+def test_labels_are_the_same_in_every_form() -> None:
+    import pyarrow as pa
+
+    for classes in ([0, 1], ["0", "1"], [0.0, 1.0]):
+        labels = np.unique(np.asarray(classes))
+        for cells in ([0, 1], ["0", "1"], [0.0, 1.0], pa.chunked_array([[0, 1]])):
+            assert pilot._codes(cells, labels).tolist() == [0, 1]
+    X, y = data(400)
+    named: dict[str, Any] = {"epsilon": 20, "delta": 1e-6, "n_teachers": 50}
+    named |= {"n_records": 400, "classes": [0, 1]}
+    found = [
+        private_error(LogisticRegression(), X, some, **named)
+        for some in (y, y[:, None])
+    ]
+    assert abs(found[0].error - found[1].error) < 0.1
+    budget = Budget(epsilon=50, delta=1e-5)
+    for wrong in (
+        {"random_state": -1},
+        {"groups": np.arange(3)},
+        {"estimator": LinearRegression()},
+    ):
+        with pytest.raises(ParameterError):
+            estimate(budget=budget, **wrong)
+    assert budget.events == []
 
 
 def test_what_the_cap_cuts_off_is_made_up_for() -> None:

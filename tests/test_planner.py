@@ -239,6 +239,8 @@ def test_the_error_of_the_plurality_is_counted_however_small() -> None:
         wrong = [some.label_error(some.flipped(1 / 6)) for some in votes]
         assert wrong[0] <= wrong[1] <= wrong[2]
         assert wrong[0] < wrong[2] or error == 0.45  # where all is a toss of a coin
+    for error in np.linspace(0.001, 0.03, 30):
+        assert plan(teacher_error=error).options[0].expected_error is not None
     sure = plan(n_records=200_000, delta=1e-7, best_error=0.1).options[2]
     assert 0 < (sure.expected_error or 0) < 0.1  # it answers where teachers agree
 

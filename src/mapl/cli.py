@@ -189,6 +189,8 @@ def learn(
             "--public is the private file itself: labels.parquet would publish it."
         )
     public = _read(pool).drop(columns=[target], errors="ignore")
+    if not len(public):
+        raise ParameterError(f"{pool} has no records.")
     table = _read(private, as_text=True)
     left_out, names = _listed(drop), _listed(categories)
     for name in (target, *([groups] if groups else []), *left_out):
@@ -233,7 +235,11 @@ def learn(
     if groups:
         table, needed = table[~_missing(table[groups])], f"{needed} or a {groups!r}"
     # Said whether there are such records or not: that is private.
-    click.echo(f"Records without a {needed}, if any, are left out.", err=True)
+    click.echo(
+        f"Records without a {needed}, if any, are left out; NA and the like are none, "
+        "unless --classes names them.",
+        err=True,
+    )
     if not groups:
         click.echo(
             "Protects single records; if a person may have several, use --groups COL.",
@@ -721,9 +727,12 @@ def _check_writable(estimator: Any, table: Any) -> None:
         warnings.simplefilter("ignore")
         try:
             fitted = clone(estimator).fit(some, np.arange(len(some)) % 2)
-            types = set(skops.io.get_untrusted_types(data=skops.io.dumps(fitted)))
         except Exception:  # one that cannot be fitted is told by `fit`, and why
             return
+        try:
+            types = set(skops.io.get_untrusted_types(data=skops.io.dumps(fitted)))
+        except Exception as error:  # whatever it is: nothing here is private
+            types = {type(error).__name__}
     if types - HARMLESS:
         raise ParameterError(
             f"Models of this estimator hold types that are not trusted in a file: "
@@ -774,6 +783,8 @@ def _typed(table: Any, numbers: list[str]) -> Any:
     for name in table.columns:
         column = table[name]
         if name in numbers:
+            if column.dtype.kind in "mM":  # no numbers, in whatever unit
+                column = pd.Series(np.nan, table.index)
             cells = pd.to_numeric(column, errors="coerce").astype(np.float64)
             columns[name] = cells.where(np.isfinite(cells))
         else:

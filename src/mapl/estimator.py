@@ -438,8 +438,8 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             return NoisyMax.for_budget(n_queries=most, n_classes=n_classes, **named)
         if self.mechanism == "sparse-vector":
             cutoff, larger, highest = 1, 1, _SURE * self.n_teachers_
-            while larger <= n and _threshold(larger, **named) <= highest:
-                cutoff, larger = larger, larger + max(1, larger // 8)
+            while larger <= min(n, 1000) and _threshold(larger, **named) <= highest:
+                cutoff, larger = larger, larger + max(1, larger // 4)
             return SparseVector.for_budget(cutoff=cutoff, **named)
         named |= {"n_teachers": self.n_teachers_, "n_classes": n_classes}
         return ChargedDissent.for_budget(dissents=dissents_for(n), **named)
@@ -680,6 +680,8 @@ def _like(X: Any, pool: Any) -> Any:
         if isinstance(public.dtype, pd.CategoricalDtype):
             out[name] = pd.Categorical(column, categories=public.cat.categories)
         elif public.dtype.kind in "fiub":
+            if column.dtype.kind in "mM":  # no numbers, in whatever unit
+                column = pd.Series(np.nan, X.index)
             out[name] = pd.to_numeric(column, errors="coerce").astype(np.float64)
         elif public.dtype.kind in "mM":
             out[name] = _times(column, public.dtype)
@@ -702,17 +704,33 @@ def _kind_of_frame(X: Any) -> str | None:
 
 
 def _times(column: Any, dtype: Any) -> Any:
-    """Turn cells into times of a type, those that are none into NaT."""
+    """Turn cells into times of a type, those that are none into NaT.
+
+    A time without a zone is taken to be in UTC where one is wanted.
+    """
     import pandas as pd
+
+    zone = getattr(dtype, "tz", None)
 
     def moment(cell: Any) -> Any:
         try:
-            return pd.Series([cell]).astype(dtype).iloc[0]
-        except (TypeError, ValueError):  # and must not spoil the others
+            if dtype.kind == "m":
+                return pd.Timedelta(cell).as_unit(unit)
+            time = pd.Timestamp(cell)
+            time = time.tz_localize("UTC") if time.tz is None else time
+            time = time.tz_convert(zone or "UTC").as_unit(unit)
+            return time if zone else time.tz_localize(None)
+        except (TypeError, ValueError, OverflowError):  # and must not spoil the others
             return pd.NaT
 
     if column.dtype == dtype:
         return column
+    if column.dtype.kind == dtype.kind and getattr(column.dtype, "tz", None) == zone:
+        try:
+            return column.astype(dtype)
+        except ValueError:  # some are out of its range
+            pass
+    unit = np.datetime_data(dtype)[0] if zone is None else dtype.unit
     return pd.Series([moment(cell) for cell in column], column.index, dtype=dtype)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from hashlib import sha256
@@ -210,10 +210,19 @@ def _value_lane(value: Any) -> tuple[int, int]:
         return _digest_lane(b"s" + value.encode("utf-8", "surrogatepass"))
     if isinstance(value, bytes):
         return _digest_lane(b"b" + value)
-    if isinstance(value, Real | Decimal | np.number | np.bool_):
-        return _number_lane(value)
-    if isinstance(value, date | datetime | timedelta):
+    if isinstance(value, timedelta):  # pandas has nanoseconds, too
+        whole = value.days * 86_400_000_000 + value.seconds * 1_000_000
+        nanoseconds = 1000 * (whole + value.microseconds)
+        return _digest_lane(b"d%d" % (nanoseconds + getattr(value, "nanoseconds", 0)))
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        value = value.astimezone(UTC)  # the same moment in two zones is the same
+    if isinstance(value, date | datetime):
         return _digest_lane(b"t" + str(value).encode())
+    numeric = isinstance(value, Real | Decimal | np.number | np.bool_)
+    if (
+        numeric and np.asarray(value).dtype.kind != "m"
+    ):  # numpy's durations are integers
+        return _number_lane(value)
     raise ParameterError(
         f"X holds values of type {type(value).__name__}, which have no canonical form. "
         "Pass numbers, strings, dates or missing values, or pass groups= and let "
@@ -231,12 +240,10 @@ def _number_lane(value: Any) -> tuple[int, int]:
         number = float(value)
     except OverflowError:
         number = math.inf
-    if math.isfinite(number):
-        exact = Fraction(*value.as_integer_ratio()) == Fraction(number)
-    else:
-        exact = value == number
-    if not exact:
-        return _digest_lane(b"i" + str(value).encode())
+    if math.isfinite(number) or value != number:
+        exact = Fraction(*value.as_integer_ratio())
+        if not math.isfinite(number) or exact != Fraction(number):
+            return _digest_lane(b"i" + str(exact).encode())
     return 0, int(np.float64(number + 0.0).view(np.uint64))
 
 
@@ -294,13 +301,21 @@ def _list_array(data: Sequence[Any]) -> npt.NDArray[Any]:
     return column
 
 
+_PER_UNIT = {"ms": 1_000_000, "us": 1000, "ns": 1}  # nanoseconds
+
+
 def _as_array(column: Any) -> npt.NDArray[Any]:
     """Return a column's values as numbers, or as objects whatever it stores."""
     kind = getattr(getattr(column, "dtype", None), "kind", None)
     if kind in set("fiub") and isinstance(getattr(column, "values", None), np.ndarray):
         return np.asarray(column)
     names = ("tolist", "to_list", "to_pylist")  # pandas, polars, pyarrow
+    unit = getattr(getattr(column, "dtype", None), "time_unit", None)
+    if unit:  # times of polars, whose Python form has no nanoseconds
+        column = column.to_physical()
     values = next(getattr(column, name) for name in names if hasattr(column, name))()
+    if unit:
+        values = [None if v is None else v * _PER_UNIT[unit] for v in values]
     out = np.empty(len(values), dtype=object)
     out[:] = values
     return out

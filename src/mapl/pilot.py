@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import joblib
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils import _safe_indexing
+from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.multiclass import check_classification_targets
 
 from mapl import certificate
@@ -228,9 +228,14 @@ def private_error(
         raise ParameterError(
             "classes must name every label that may occur, two at least."
         )
+    if getattr(y, "ndim", 1) == 2 and hasattr(y, "ravel"):
+        y = y.ravel()
     codes = _codes(y, labels)
     if len(codes) != len(X):
         raise ParameterError("X and y must have the same length.")
+    if get_tags(estimator).estimator_type not in ("classifier", None):
+        raise ParameterError("estimator must be a classifier.")
+    random_state = integer(random_state=random_state, at_least=0)
     sigma = least_sigma(epsilon=positive(epsilon=epsilon), delta=delta, steps=1)
     event = GaussianEvent(sigma=sigma, steps=1)
     block = n_records / (2 * k)
@@ -258,10 +263,10 @@ def private_error(
             records=record_digests(X, codes),
         )
         seed = int(sealed["seed"])
+    chunks = chunk_rows(X, codes, groups, n_chunks=2 * k, salt=seed)
     paid.charge(event)
     known = paid.asked(1)
     if known is None or known.reply is None:
-        chunks = chunk_rows(X, codes, groups, n_chunks=2 * k, salt=seed)
         mistakes = _mistakes(estimator, X, codes, chunks, labels, seed)
         units = in_caps(mistakes, cap)
         paid.before_draw(1, {}, b"")
@@ -317,19 +322,19 @@ def _uncapped(counted: float, block: float, cap: int) -> tuple[float, float]:
 def _codes(y: Any, labels: npt.NDArray[Any]) -> Ints:
     """Return the class index of each label, cell by cell; -1 for what is no class.
 
-    A text stands for its number: one label that is none makes texts of all in a file.
+    Numbers and texts are taken alike: one label that is no number makes texts of all in
+    a file, and one that is missing makes floats of integers.
     """
-    number = {str(label): code for code, label in enumerate(labels.tolist())}
-    number |= {label: code for code, label in enumerate(labels.tolist())}
 
-    def code(cell: Any) -> int:
-        try:
-            return number.get(cell, -1)
-        except TypeError:  # what cannot be compared is no label
-            return -1
+    def text(cell: Any) -> str:
+        whole = isinstance(cell, float) and cell.is_integer()
+        return str(int(cell)) if whole else str(cell)
 
-    cells = y.tolist() if hasattr(y, "tolist") else list(y)
-    return np.array([code(cell) for cell in cells], dtype=np.int64)
+    number = {text(label): code for code, label in enumerate(labels.tolist())}
+    names = ("to_pylist", "tolist")
+    listed = next((getattr(y, name) for name in names if hasattr(y, name)), None)
+    cells = list(y) if listed is None else listed()
+    return np.array([number.get(text(cell), -1) for cell in cells], dtype=np.int64)
 
 
 def _mistakes(

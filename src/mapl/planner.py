@@ -390,7 +390,8 @@ class _Votes:
             wrong = most * np.exp(-self.lead / s)
             enough = float(wrong.mean()) > self.best_error
             narrow, wide = (narrow, s) if enough else (s, wide)
-        wrong *= min(1.0, self.best_error / float(wrong.mean()))  # if many lead by 0
+        if float(wrong.mean()) > self.best_error:  # many lead by nothing
+            wrong *= self.best_error / float(wrong.mean())
         error = answered * (wrong + flipped * (1 - wrong / most))
         return round(float(error.mean() / np.mean(answered)), 4)
 

@@ -442,7 +442,7 @@ from sklearn.linear_model import LogisticRegression
 
 class Apart(LogisticRegression):
     def fit(self, X, y):
-        self.left_ = iter([1])
+        self.left_ = (number for number in range(1))
         return super().fit(X, y)
 """
 
@@ -512,6 +512,9 @@ def test_no_cell_has_a_part_in_the_text_of_another() -> None:
     whole = coder.transform(_typed(pd.DataFrame({"zip": [7, 8, 9]}), []))
     holed = coder.transform(_typed(pd.DataFrame({"zip": [7, 8, 9, None]}), []))
     assert (holed[:3] == whole).all()
+    for unit in ("s", "ns"):  # times are no numbers
+        times = pd.DataFrame({"zip": np.array(["2020-01-01"], f"M8[{unit}]")})
+        assert _typed(times, ["zip"])["zip"].isna().all()
     assert whole.sum() == 3
     days = map(pd.Timestamp, ("2020-01-01", "2020-01-01 10:30"))
     assert [_text(day) for day in days] == ["2020-01-01", "2020-01-01T10:30:00"]

@@ -197,8 +197,15 @@ def test_a_record_moves_what_is_published_by_one(
     """From records to units, whatever a label is; copies but for their labels."""
     monkeypatch.setattr(pilot, "discrete_gaussian", lambda *_: [0])
     monkeypatch.setattr(pilot, "_uncapped", lambda counted, *_: (counted, 1.0))
+    before, after = units_with_and_without(classes, odd, at)
+    assert before > 10
+    assert abs(before - after) < 1.01
+
+
+def units_with_and_without(classes: list[int], odd: Any, at: int) -> list[float]:
+    """What would be published but for the noise, without a label and with it."""
     labels = [classes[i % 2] for i in range(400)]
-    units = [
+    return [
         private_error(
             LogisticRegression(),
             np.zeros((len(y), 1)),
@@ -212,8 +219,23 @@ def test_a_record_moves_what_is_published_by_one(
         * (20 / 5)  # teachers, and a cap of 5 mistakes
         for y in (labels, [*labels[:at], odd, *labels[at:]])
     ]
-    assert units[0] > 10
-    assert abs(units[0] - units[1]) < 1.01
+
+
+def test_the_check_catches_one_label_that_changes_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Planted bug: a label that is no class makes every other one unknown."""
+    monkeypatch.setattr(pilot, "discrete_gaussian", lambda *_: [0])
+    monkeypatch.setattr(pilot, "_uncapped", lambda counted, *_: (counted, 1.0))
+    alone = pilot._codes
+
+    def together(y: Any, labels: Any) -> Any:
+        codes = alone(y, labels)
+        return np.full_like(codes, -1) if (codes < 0).any() else codes
+
+    monkeypatch.setattr(pilot, "_codes", together)
+    before, after = units_with_and_without([0, 1], "x", 0)
+    assert abs(before - after) > 1.01
 
 
 def test_labels_are_the_same_in_every_form() -> None:

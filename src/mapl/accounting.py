@@ -198,7 +198,8 @@ def least_scale(
     if scale == math.inf:
         raise ParameterError(
             f"No noise can be certified for epsilon {epsilon:g} and delta {delta:g}: "
-            "rounding counts against it. Take a delta of 1e-15 or more."
+            "rounding counts against it. Take a larger epsilon, and a delta of 1e-15 "
+            "or more."
         )
     return round_up(scale)
 

@@ -228,7 +228,8 @@ def learn(
         n_jobs=jobs,
         random_state=seed,
     )
-    _check_writable(model.estimator, coder.transform(_typed(public, numbers)))
+    points = coder.transform(_typed(public, numbers))
+    _check_writable(model.estimator, points)
     exam = None if test is None else _exam(test, shared, target, model.classes)
     table = table[~_missing(table[target], model.classes)]
     needed = repr(target)
@@ -248,7 +249,7 @@ def learn(
     model.fit(
         coder.transform(_typed(table[shared], numbers)),
         table[target].map(_text).to_numpy(),
-        X_public=coder.transform(_typed(public, numbers)),
+        X_public=points,
         groups=table[groups].to_numpy() if groups else None,
     )
     whole = make_pipeline(coder, model.student_)
@@ -779,13 +780,13 @@ def _typed(table: Any, numbers: list[str]) -> Any:
     import numpy as np
     import pandas as pd
 
+    from mapl.estimator import numbers_of
+
     columns = {}
     for name in table.columns:
         column = table[name]
         if name in numbers:
-            if column.dtype.kind in "mM":  # no numbers, in whatever unit
-                column = pd.Series(np.nan, table.index)
-            cells = pd.to_numeric(column, errors="coerce").astype(np.float64)
+            cells = numbers_of(column)
             columns[name] = cells.where(np.isfinite(cells))
         else:
             texts = column.astype(object).map(_text, na_action="ignore")

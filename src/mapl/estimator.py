@@ -30,7 +30,7 @@ from mapl.mechanisms import ABSTAIN, ChargedDissent, NoisyMax, SparseVector
 from mapl.partition import chunk_rows, record_digests
 from mapl.planner import dissents_for, large_delta, mostly_noise, teachers_for
 from mapl.student import ask_in_rounds, fit_hard, fit_shares, public_features
-from mapl.teachers import ask, set_seeds, train
+from mapl.teachers import ask, check_classifier, set_seeds, train
 
 if TYPE_CHECKING:
     from mapl.ledger import Job
@@ -463,9 +463,7 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
                     f"{name} must be one of {', '.join(map(repr, allowed))}, "
                     f"got {getattr(self, name)!r}."
                 )
-        kind = get_tags(self._estimator()).estimator_type
-        if kind not in ("classifier", None):  # custom learners may not say
-            raise ParameterError(f"estimator must be a classifier, got a {kind}.")
+        check_classifier(self._estimator())
         if self.classes is not None and len(self.classes) == 0:
             raise ParameterError("classes must name every label that may occur.")
         _seed(self.random_state)
@@ -680,9 +678,7 @@ def _like(X: Any, pool: Any) -> Any:
         if isinstance(public.dtype, pd.CategoricalDtype):
             out[name] = pd.Categorical(column, categories=public.cat.categories)
         elif public.dtype.kind in "fiub":
-            if column.dtype.kind in "mM":  # no numbers, in whatever unit
-                column = pd.Series(np.nan, X.index)
-            out[name] = pd.to_numeric(column, errors="coerce").astype(np.float64)
+            out[name] = numbers_of(column)
         elif public.dtype.kind in "mM":
             out[name] = _times(column, public.dtype)
         else:
@@ -701,6 +697,17 @@ def _kind_of_frame(X: Any) -> str | None:
     if hasattr(X, "get_columns"):
         return "polars"
     return "pandas" if hasattr(X, "iloc") and X.ndim == 2 else None
+
+
+def numbers_of(column: Any) -> Any:
+    """Turn the cells of a pandas column into floats, those that are no numbers into
+    NaN; times are none, in whatever unit.
+    """
+    import pandas as pd
+
+    if column.dtype.kind in "mM":
+        return pd.Series(np.nan, column.index)
+    return pd.to_numeric(column, errors="coerce").astype(np.float64)
 
 
 def _times(column: Any, dtype: Any) -> Any:

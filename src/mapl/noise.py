@@ -28,7 +28,6 @@ import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from mapl import errors
-from mapl.errors import integer
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -168,7 +167,7 @@ def discrete_gaussian(
 
 def _shape(size: int | tuple[int, ...]) -> tuple[int, ...]:
     sizes = size if isinstance(size, tuple) else (size,)
-    return tuple(integer(size=n, at_least=0) for n in sizes)
+    return tuple(errors.integer(size=n, at_least=0) for n in sizes)
 
 
 def _in_blocks(block: Callable[[int], Ints], shape: tuple[int, ...]) -> Ints:

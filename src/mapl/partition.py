@@ -219,9 +219,8 @@ def _value_lane(value: Any) -> tuple[int, int]:
     if isinstance(value, date | datetime):
         return _digest_lane(b"t" + str(value).encode())
     numeric = isinstance(value, Real | Decimal | np.number | np.bool_)
-    if (
-        numeric and np.asarray(value).dtype.kind != "m"
-    ):  # numpy's durations are integers
+    # Durations of numpy pass for integers.
+    if numeric and np.asarray(value).dtype.kind != "m":
         return _number_lane(value)
     raise ParameterError(
         f"X holds values of type {type(value).__name__}, which have no canonical form. "
@@ -243,7 +242,7 @@ def _number_lane(value: Any) -> tuple[int, int]:
     if math.isfinite(number) or value != number:
         exact = Fraction(*value.as_integer_ratio())
         if not math.isfinite(number) or exact != Fraction(number):
-            return _digest_lane(b"i" + str(exact).encode())
+            return _digest_lane(b"i%x/%x" % exact.as_integer_ratio())
     return 0, int(np.float64(number + 0.0).view(np.uint64))
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import joblib
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils import _safe_indexing, get_tags
+from sklearn.utils import _safe_indexing
 from sklearn.utils.multiclass import check_classification_targets
 
 from mapl import certificate
@@ -25,7 +25,7 @@ from mapl.events import GaussianEvent
 from mapl.labeler import Budget
 from mapl.noise import discrete_gaussian
 from mapl.partition import chunk_rows, n_rows, record_digests
-from mapl.teachers import ask, train
+from mapl.teachers import ask, check_classifier, train
 from mapl.votes import Votes
 
 if TYPE_CHECKING:
@@ -233,8 +233,7 @@ def private_error(
     codes = _codes(y, labels)
     if len(codes) != len(X):
         raise ParameterError("X and y must have the same length.")
-    if get_tags(estimator).estimator_type not in ("classifier", None):
-        raise ParameterError("estimator must be a classifier.")
+    check_classifier(estimator)
     random_state = integer(random_state=random_state, at_least=0)
     sigma = least_sigma(epsilon=positive(epsilon=epsilon), delta=delta, steps=1)
     event = GaussianEvent(sigma=sigma, steps=1)

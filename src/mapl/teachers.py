@@ -24,10 +24,11 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
-from sklearn.utils import _safe_indexing
+from sklearn.utils import _safe_indexing, get_tags
 from threadpoolctl import threadpool_limits
 
 from mapl import linear
+from mapl.errors import ParameterError
 from mapl.partition import n_rows, record_digests
 from mapl.progress import Progress
 from mapl.votes import NO_VOTE
@@ -335,6 +336,13 @@ class _Fit:
         """
         whole = self.linear and not isinstance(self.estimator, Pipeline)
         return copy(self.estimator) if whole else clone(self.estimator)
+
+
+def check_classifier(estimator: Any) -> None:
+    """Refuse what is known to be no classifier; custom learners may not say."""
+    kind = get_tags(estimator).estimator_type
+    if kind not in ("classifier", None):
+        raise ParameterError(f"estimator must be a classifier, got a {kind}.")
 
 
 def set_seeds(model: Any, seed: int) -> None:

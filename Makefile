@@ -21,13 +21,13 @@ endif
 	touch $@
 
 demo: setup  ## show what mapl does, in under a minute
-	$(BIN)/python -m mapl.demo
+	$(BIN)/mapl demo
 
-test: setup  ## run all tests
-	$(BIN)/python -m pytest
+test: setup  ## run all tests, in parallel
+	$(BIN)/python -m pytest -n auto
 
 stress: setup  ## kill the ledger's writers two thousand times
-	MAPL_KILLS=2000 $(BIN)/python -m pytest tests/test_ledger_crashes.py
+	MAPL_KILLS=2000 $(BIN)/python -m pytest tests/ledger/test_ledger_crashes.py
 
 check: setup format lint types coverage  ## all that CI runs
 
@@ -41,11 +41,12 @@ types:
 	$(BIN)/mypy
 
 coverage:
-	$(BIN)/python -m pytest --cov --cov-report=term --cov-fail-under=100
+	$(BIN)/python -m pytest -n auto --cov --cov-report=term --cov-fail-under=100
 
-docs: setup  ## draw the plots that need no data anew
+docs: setup  ## redraw the plots that need no data, rewrite docs/cli.md
 	$(BIN)/python benchmarks/plot_thresholds.py
 	$(BIN)/python benchmarks/plot_planner.py
+	$(BIN)/python docs/make_cli.py
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .coverage

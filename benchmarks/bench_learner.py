@@ -17,12 +17,11 @@ import joblib
 import numpy as np
 import pandas as pd
 from sklearn.base import clone
-from sklearn.compose import make_column_transformer
 from sklearn.linear_model import LogisticRegression
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from mapl import PrivateClassifier, accounting
-from mapl.partition import chunk_rows
+from mapl.records.keys import chunk_rows, record_keys
+from mapl.records.schema import Schema
 
 EPSILONS = (0.3, 0.5, 1.0, 2.0, 4.0)
 
@@ -39,12 +38,8 @@ def load(folder: Path) -> tuple[Any, Any, Any, Any]:
 
 def encoder(pool: Any) -> Any:
     """One-hot codes and scales that the public pool alone decides."""
-    numbers = [c for c in pool.columns if pool[c].dtype.kind in "if"]
-    texts = [c for c in pool.columns if c not in numbers]
-    encode = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
-    return make_column_transformer((StandardScaler(), numbers), (encode, texts)).fit(
-        pool
-    )
+    schema = Schema.of_numbers_and_texts(pool)
+    return schema.encoder(schema.cast(pool))
 
 
 def bare_loop(estimator: Any, X: Any, y: Any, chunks: Any, pool: Any) -> float:
@@ -78,12 +73,14 @@ def partition_figures(n: int, n_features: int, n_teachers: int) -> dict[str, Any
 
 
 def partition_alone(there: Any, n: int, n_features: int, n_teachers: int) -> None:
-    chunk_rows(np.ones((9, 2)), np.ones(9), None, n_chunks=2)  # load everything
+    chunk_rows(
+        record_keys(np.ones((9, 2)), np.ones(9)), None, n_chunks=2
+    )  # load everything
     before = peak_memory()
     X = np.random.default_rng(0).normal(size=(n, n_features))
     y = (X[:, 0] > 0).astype(np.int64)
     start = time.perf_counter()
-    chunks = chunk_rows(X, y, None, n_chunks=n_teachers)
+    chunks = chunk_rows(record_keys(X, y), None, n_chunks=n_teachers)
     for rows in chunks:
         X[rows]
     seconds = time.perf_counter() - start
@@ -132,7 +129,9 @@ def main() -> None:
             certified = accounting.epsilon(model.events_, delta=1e-5)
             assert certified <= epsilon
             scores[epsilon].append(model.score(test, y_test))
-    chunks = chunk_rows(records, y[private], None, n_chunks=model.n_teachers_)
+    chunks = chunk_rows(
+        record_keys(records, y[private]), None, n_chunks=model.n_teachers_
+    )
     bare = bare_loop(estimator, records, y[private], chunks, pool)
     result = {
         "data": "UCI Adult",

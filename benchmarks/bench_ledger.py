@@ -23,9 +23,10 @@ import numpy as np
 import sqlalchemy as sa
 
 from mapl import ChargedDissent, Ledger
-from mapl.events import GaussianEvent
-from mapl.journal import ENTRIES
-from mapl.labeler import Labeler
+from mapl.ledger.tables import ENTRIES
+from mapl.ledger.transaction import Transaction
+from mapl.privacy.events import GaussianEvent
+from mapl.release.labeler import Labeler
 
 EVENT = GaussianEvent(sigma=Fraction(400), steps=10)
 
@@ -97,7 +98,7 @@ def commits_of_a_batch(folder: Path, n_queries: int) -> dict[str, Any]:
     ledger = new_ledger(folder, "batch")
     votes = np.random.default_rng(0).integers(0, 2, (250, n_queries)).astype(np.int8)
     job = ledger.job("people", b"batch", delta=1e-6)
-    labeler = Labeler(votes, n_classes=2, budget=job)
+    labeler = Labeler(votes, n_classes=2, account=job)
     mechanism = ChargedDissent(
         sigma=4000, dissents=n_queries, n_teachers=250, n_classes=2
     )
@@ -119,7 +120,7 @@ def opening(folder: Path, n_rows: int) -> dict[str, Any]:
     job.charge(EVENT)
     step = 0
     while step < n_rows:
-        with ledger.journal.transaction() as transaction:
+        with Transaction(ledger.store) as transaction:
             last = transaction.last
             assert last is not None
             for _ in range(min(50_000, n_rows - step)):

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from mapl.mechanisms import SparseVector
-from mapl.votes import Votes
+from mapl.privacy.sparse_vector import SparseVector
+from mapl.privacy.votes import Votes
 
 
 def make_votes(n_teachers: int, n_queries: int, n_classes: int, agree: float) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 import opendp.prelude as dp
 
-from mapl.noise import discrete_gaussian, discrete_laplace
+from mapl.privacy.noise import discrete_gaussian, discrete_laplace
 
 dp.enable_features("contrib")
 

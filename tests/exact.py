@@ -81,7 +81,10 @@ def _outputs_of(
     values, distances = zip(*states, strict=True)
     table: dict[Output, float] = defaultdict(float)
     odometer = Odometer(laws)
-    with mock.patch("mapl.mechanisms.discrete_laplace", odometer.draw):
+    with (
+        mock.patch("mapl.privacy.sparse_vector.discrete_laplace", odometer.draw),
+        mock.patch("mapl.privacy.stable_release.discrete_laplace", odometer.draw),
+    ):
         while True:
             table[run(make(), values, distances)] += odometer.weight
             if not odometer.advance():

@@ -1,73 +1,54 @@
 """mapl: any classifier, made differentially private.
 
-The public names, loaded when they are first used so that ``import mapl`` is quick.
+Public names are loaded when they are first used, so that ``import mapl`` is quick.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from mapl.errors import (
-        BudgetExceededError,
-        CertificateError,
-        LedgerCorruptedError,
-        LedgerError,
-        MaplError,
-        MechanismStateError,
-        ParameterError,
-        PrivacyWarning,
-        UnsupportedEventError,
-    )
-    from mapl.estimator import PrivateClassifier
-    from mapl.ledger import Ledger
-    from mapl.mechanisms import (
-        Answer,
-        ChargedDissent,
-        ConfidentNoisyMax,
-        NoisyMax,
-        SoftAnswer,
-        SparseVector,
-        StableRelease,
-        check_neighbours,
-    )
-    from mapl.votes import ABSTAIN, NO_VOTE, Votes
+from typing import Any
 
 __version__ = "0.1.0.dev0"
 
-__all__ = [
-    "ABSTAIN",
-    "NO_VOTE",
-    "Answer",
-    "BudgetExceededError",
-    "CertificateError",
-    "ChargedDissent",
-    "ConfidentNoisyMax",
-    "Ledger",
-    "LedgerCorruptedError",
-    "LedgerError",
-    "MaplError",
-    "MechanismStateError",
-    "NoisyMax",
-    "ParameterError",
-    "PrivacyWarning",
-    "PrivateClassifier",
-    "SoftAnswer",
-    "SparseVector",
-    "StableRelease",
-    "UnsupportedEventError",
-    "Votes",
-    "check_neighbours",
-]
+# Each public name with its module; a module stands for itself.
+_HOMES = {
+    "ABSTAIN": "mapl.privacy.votes",
+    "NO_VOTE": "mapl.privacy.votes",
+    "Answer": "mapl.privacy.answers",
+    "BudgetExceededError": "mapl.errors",
+    "CertificateError": "mapl.errors",
+    "ChargedDissent": "mapl.privacy.charged_dissent",
+    "ConfidentNoisyMax": "mapl.privacy.noisy_max",
+    "Ledger": "mapl.ledger.ledger",
+    "LedgerCorruptedError": "mapl.errors",
+    "LedgerError": "mapl.errors",
+    "MaplError": "mapl.errors",
+    "MechanismStateError": "mapl.errors",
+    "NoisyMax": "mapl.privacy.noisy_max",
+    "ParameterError": "mapl.errors",
+    "PrivacyWarning": "mapl.errors",
+    "PrivateClassifier": "mapl.estimator",
+    "SoftAnswer": "mapl.privacy.answers",
+    "SparseVector": "mapl.privacy.sparse_vector",
+    "StableRelease": "mapl.privacy.stable_release",
+    "UnsupportedEventError": "mapl.errors",
+    "Votes": "mapl.privacy.votes",
+    "check_neighbours": "mapl.privacy.stable_release",
+}
+_MODULES = {
+    "accounting": "mapl.privacy.accounting",
+    "certificate": "mapl.publish.certificate",
+    "noise": "mapl.privacy.noise",
+    "planner": "mapl.planning",
+}
 
-# Only modules that are needed are loaded: the ledger's are slow.
-_MODULES = ("errors", "votes", "mechanisms", "estimator", "ledger")
+__all__ = [*_HOMES, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'mapl' has no attribute {name!r}")
-    homes = (import_module(f"mapl.{module}") for module in _MODULES)
-    return next(getattr(home, name) for home in homes if hasattr(home, name))
+    if name in _MODULES:
+        return import_module(_MODULES[name])
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'mapl' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -61,25 +61,25 @@ class PrivacyWarning(UserWarning):
     """Something that the guarantee does not cover was done on request."""
 
 
-def positive(**named: object) -> float:
-    """Return the one keyword's value as a finite float > 0."""
-    ((name, value),) = named.items()
+def positive(**param: object) -> float:
+    """Return the argument as a finite float > 0."""
+    ((name, value),) = param.items()
     if not _is_real(value) or not 0 < float(value) < math.inf:
         raise ParameterError(f"{name} must be a finite number > 0, got {value!r}.")
     return float(value)
 
 
-def probability(**named: object) -> float:
-    """Return the one keyword's value as a float strictly between 0 and 1."""
-    ((name, value),) = named.items()
+def probability(**param: object) -> float:
+    """Return the argument as a float strictly between 0 and 1."""
+    ((name, value),) = param.items()
     if not _is_real(value) or not 0 < float(value) < 1:
         raise ParameterError(f"{name} must be > 0 and < 1, got {value!r}.")
     return float(value)
 
 
-def integer(*, at_least: int, **named: object) -> int:
-    """Return the one keyword's value as an int that is at least ``at_least``."""
-    ((name, value),) = named.items()
+def integer(*, at_least: int, **param: object) -> int:
+    """Return the argument as an int that is at least ``at_least``."""
+    ((name, value),) = param.items()
     if (
         isinstance(value, bool)
         or not isinstance(value, Integral)
@@ -89,13 +89,30 @@ def integer(*, at_least: int, **named: object) -> int:
     return int(value)
 
 
-def rational(**named: object) -> Fraction:
-    """Return the one keyword's value as a Fraction; a float is refused.
+def boolean(**param: object) -> bool:
+    """Return the argument if it is True or False."""
+    ((name, value),) = param.items()
+    if not isinstance(value, bool):
+        raise ParameterError(f"{name} must be a bool, got {value!r}.")
+    return value
 
-    A float is refused because it is rarely the number that was meant: noise is
-    exact for the rational it is given.
+
+def one_of(*allowed: str, **param: object) -> None:
+    """Refuse an argument that is not among the allowed values."""
+    ((name, value),) = param.items()
+    if value not in allowed:
+        raise ParameterError(
+            f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}."
+        )
+
+
+def rational(**param: object) -> Fraction:
+    """Return the argument as a Fraction; a float is refused.
+
+    Noise is exact for the rational it is given, and a float is rarely the number that
+    was meant.
     """
-    ((name, value),) = named.items()
+    ((name, value),) = param.items()
     if not isinstance(value, bool) and isinstance(value, Rational):
         return Fraction(int(value.numerator), int(value.denominator))
     way_out = ""
@@ -106,10 +123,10 @@ def rational(**named: object) -> Fraction:
     )
 
 
-def scale(**named: object) -> Fraction:
-    """Return the one keyword's value as a scale of noise that can be drawn exactly."""
-    ((name, _),) = named.items()
-    if not _SMALLEST_SCALE <= (value := rational(**named)) <= _LARGEST_SCALE:
+def scale(**param: object) -> Fraction:
+    """Return the argument as a scale of noise that can be drawn exactly."""
+    ((name, _),) = param.items()
+    if not _SMALLEST_SCALE <= (value := rational(**param)) <= _LARGEST_SCALE:
         raise ParameterError(f"{name} must be >= 1/10**6 and <= 10**12, got {value}.")
     return value
 

@@ -2,62 +2,65 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from hashlib import sha256
-from secrets import token_hex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import joblib
 import numpy as np
-import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.linear_model import LogisticRegression
-from sklearn.utils import _safe_indexing, assert_all_finite, get_tags
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import (
-    _num_samples,
-    check_is_fitted,
-    column_or_1d,
-    validate_data,
+from sklearn.utils import _safe_indexing, get_tags
+
+from mapl.arrays import Array, Integers, Ints, n_rows
+from mapl.errors import (
+    ParameterError,
+    PrivacyWarning,
+    integer,
+    one_of,
+    positive,
+    probability,
 )
+from mapl.learners import (
+    check_classifier,
+    dry_run,
+    fit_labels,
+    in_model_selection,
+    learner_digest,
+    seed_of,
+    set_seeds,
+)
+from mapl.planning.plan import large_delta_message, mostly_noise_message
+from mapl.planning.settings import MECHANISMS, Setting, setting_for, teachers_for
+from mapl.privacy.charged_dissent import ChargedDissent
+from mapl.publish import certificate
+from mapl.records import private as records
+from mapl.records.canonical import validate_records
+from mapl.records.encoding import public_features
+from mapl.records.keys import chunk_rows, record_keys
+from mapl.records.labels import checked_labels, declared_classes, encode_declared
+from mapl.records.private import PrivateRecords
+from mapl.records.schema import cast_like
+from mapl.release.account import Account, open_account
+from mapl.release.labeler import Labeler
+from mapl.student.fitting import fit_shares
+from mapl.student.one_batch import OneBatch
+from mapl.student.prediction import StudentPredictions
+from mapl.student.rounds import Rounds
+from mapl.teachers.panel import ask
+from mapl.teachers.training import train
 
-from mapl import certificate
-from mapl.errors import ParameterError, PrivacyWarning, integer, positive, probability
-from mapl.labeler import Budget, Labeler
-from mapl.mechanisms import ABSTAIN, ChargedDissent, NoisyMax, SparseVector
-from mapl.partition import chunk_rows, record_digests
-from mapl.planner import dissents_for, large_delta, mostly_noise, teachers_for
-from mapl.student import ask_in_rounds, fit_hard, fit_shares, public_features
-from mapl.teachers import ask, check_classifier, set_seeds, train
-
-if TYPE_CHECKING:
-    from mapl.ledger import Job
-
-Ints = npt.NDArray[np.int64]
-
-_SURE = 0.35  # of the teachers: the threshold of a sparse vector, at most
-_MECHANISMS = ("auto", "dissent", "noisy-max", "sparse-vector")
+_FEWEST_TO_TRY = 50  # public points, for a dry run
 
 
-def _student_has(name: str) -> Any:
-    def check(self: PrivateClassifier) -> bool:
-        if hasattr(self, "student_"):
-            getattr(self.student_, name)
-            return True
-        return hasattr(self._student(), name)
-
-    return check
-
-
-class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
+class PrivateClassifier(
+    StudentPredictions, MetaEstimatorMixin, ClassifierMixin, BaseEstimator
+):
     """Learn a classifier from private records that may be published.
 
     The records are split into ``n_teachers`` chunks, a clone of ``estimator`` is
     trained on each, and the teachers' votes on public points are released with noise.
-    A student learns from these alone: what `fit` leaves behind, and all that is
-    computed from it, is (epsilon, delta)-differentially private.
+    A student learns from these alone: what `fit` publishes, and everything computed
+    from it, is (epsilon, delta)-differentially private.
 
     Parameters
     ----------
@@ -74,20 +77,23 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         is private, and nothing is derived from it.
     mechanism : {"auto", "dissent", "noisy-max", "sparse-vector"}
         How votes are released. "auto" is "dissent".
+    plan : Setting or None
+        A setting of `mapl.planning.plan`, to be run exactly: its mechanism, teachers
+        and noise. It must be made for as many public points and classes.
     student : classifier or None
         What is published; a clone of ``estimator`` if None.
     privacy : {"records", "labels"}
         Whether records are private, or only their labels. With "labels", all features
         are public: half of the records serve as public points unless you give some.
     classes : array-like or None
-        All labels there are. If None they are read from y, with a warning: the list of
-        classes is then not protected.
+        All labels that may occur. If None they are read from y, with a warning: the
+        list of classes is then not protected.
     on_abstain : {"drop", "random"}
         What the student does with points that got no answer.
     ledger, dataset : str or None
-        URL of the ledger, and the name under which it has the budget of these records
-        (``mapl ledger create``). A fit that was interrupted goes on from there, and
-        the same fit again costs nothing. If None, the budget is of this fit alone.
+        URL of the ledger, and the name of the data set there (``mapl ledger create``).
+        A fit that was interrupted goes on, and the same fit again costs nothing. If
+        None, the budget is for this fit alone.
     n_jobs : int or None
         Workers, as in joblib.
     random_state : int or None
@@ -95,24 +101,23 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     Attributes
     ----------
-    student_ : classifier
-        The published model.
-    classes_ : ndarray
-        The classes.
+    student_, classes_ : classifier, ndarray
+        The published model, and the classes.
+    plan_ : Setting or None
+        What was run, and what was expected of it; None if there is one class only.
     n_teachers_ : int
         How many teachers there were.
     events_ : list of Event
         What was released; ``mapl.accounting`` turns it into epsilon.
     certificate_ : dict
-        The guarantee, what it stands on and what it assumes; `mapl.certificate`.
+        The guarantee, what it stands on and what it assumes.
     paid_before_ : bool
-        Whether the ledger had been charged for the same fit already, so that this one
-        was free.
+        Whether an earlier run of the same fit was charged, so that this one was free.
     public_labels_ : ndarray of int, shape (n_public,)
         The class index published for each public point, ``ABSTAIN`` for none.
     spending_ : list of (int, float)
-        For each batch, how many points it asked for, and the part of what was paid for
-        that was used until then, as far as published values tell.
+        For each batch, how many points it asked about, and the part of the price used
+        by then, as far as published values tell.
     soft_labels_ : ndarray of shape (n_public, n_classes)
         The published shares of the vote, with mechanism "dissent".
 
@@ -139,6 +144,7 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         n_teachers: int | str = "auto",
         n_records: int | None = None,
         mechanism: str = "auto",
+        plan: Setting | None = None,
         student: Any = None,
         privacy: str = "records",
         classes: Any = None,
@@ -154,6 +160,7 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self.n_teachers = n_teachers
         self.n_records = n_records
         self.mechanism = mechanism
+        self.plan = plan
         self.student = student
         self.privacy = privacy
         self.classes = classes
@@ -164,12 +171,7 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        X_public: Any = None,
-        groups: Any = None,
+        self, X: Any, y: Any, *, X_public: Any = None, groups: Any = None
     ) -> PrivateClassifier:
         """Train the teachers, publish answers about the public points, fit the student.
 
@@ -182,60 +184,50 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         X_public : like X
             Records that are not sensitive, without labels.
         groups : array-like or None
-            Whose record each is: the guarantee then is for a whole person.
+            Whose record each is: the guarantee is then for a whole person.
         """
         self._check_parameters()
-        self._warn_of_what_is_unwise()
-        self._forget()
-        if isinstance(groups, str):
-            raise ParameterError(
-                "groups must say of each record whose it is, got the name of a column. "
-                "Pass the column itself."
-            )
+        self._warn_unsafe_settings()
+        self._reset()
         self._grouped = groups is not None
-        X = self._validated(X, reset=True)
-        y = _labels(y)
-        lengths = {_num_samples(of) for of in (X, y, groups) if of is not None}
-        if len(lengths) > 1:  # which are private: no number here
-            raise ParameterError("X, y and groups must have the same length.")
-        self.classes_, codes = self._encoded(y)
-        X, codes, groups, pool, keys = self._split(X, codes, groups, X_public)
-        self._rehearse(pool)
-        self.n_teachers_ = self._n_teachers()
-        budget, sealed = self._budget(X, codes, pool)
-        n, n_classes = _num_samples(pool), len(self.classes_)
-        mechanism = self._mechanism(n, n_classes) if n_classes > 1 else None
-        if mechanism is not None:
-            budget.check(mechanism.event)
-            self._warn_of_noise()
-        features = self._features(mechanism, pool)
-        seed = int(sealed["seed"])  # of a job that was begun before, its own
-        chunks = chunk_rows(X, keys, groups, n_chunks=self.n_teachers_, salt=seed)
-        with budget.workshop() as folder:
-            teachers = train(
-                self._estimator(),
-                X,
-                codes,
-                chunks,
-                labels=self.classes_,
-                random_state=seed,
-                n_jobs=self.n_jobs,
-                checkpoint=folder,
-            )
-            votes = ask(teachers, pool, n_classes=n_classes, n_jobs=self.n_jobs)
-        labeler = Labeler(votes, n_classes=n_classes, budget=budget)
-        self._publish(labeler, mechanism, pool, features, seed)
-        self.events_, self.paid_before_ = budget.events, budget.paid_before
-        self.certificate_ = self._certificate(budget.receipt())
+        private, pool = self._read(X, y, groups, X_public)
+        self._dry_run(pool)
+        self.plan_ = self._setting(n_rows(pool))
+        account = self._open_account(private, pool)
+        if self.plan_ is None:  # one class: there is nothing to ask
+            self._publish_only_class(pool)
+        else:
+            account.check(self.plan_.event)
+            sizes = {"epsilon": self.epsilon, "delta": self.delta}
+            if message := mostly_noise_message(self.n_teachers_, **sizes):
+                warnings.warn(message, stacklevel=2)
+            features = self._public_features(self.plan_, pool)
+            with account.checkpoint_dir() as folder:
+                votes = self._votes(private, pool, account.seed, folder)
+                self._learn(self.plan_, votes, account, pool, features)
+        self.events_, self.paid_before_ = account.events, account.paid_before
+        self.certificate_ = certificate.of_classifier(self, account.receipt())
         return self
 
-    def _forget(self) -> None:
-        """Nothing of an earlier fit may be taken for a part of this one."""
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)
+    # What goes in -----------------------------------------------------------------
 
-    def _warn_of_what_is_unwise(self) -> None:
-        if _in_a_search():
+    def _check_parameters(self) -> None:
+        positive(epsilon=self.epsilon)
+        probability(delta=self.delta)
+        if self.n_teachers != "auto":
+            integer(n_teachers=self.n_teachers, at_least=1)
+        if self.n_records is not None:
+            integer(n_records=self.n_records, at_least=1)
+        one_of("auto", *MECHANISMS, mechanism=self.mechanism)
+        one_of("records", "labels", privacy=self.privacy)
+        one_of("drop", "random", on_abstain=self.on_abstain)
+        check_classifier(self._estimator())
+        if self.classes is not None:
+            declared_classes(self.classes)
+        seed_of(self.random_state)
+
+    def _warn_unsafe_settings(self) -> None:
+        if in_model_selection():
             warnings.warn(
                 f"A search or a cross-validation over private records pays for each "
                 f"of its fits: k of them cost up to k times epsilon {self.epsilon:g}, "
@@ -247,321 +239,62 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
                 stacklevel=3,
             )
         if self.n_records is not None and self.delta * self.n_records >= 1:
-            told = large_delta(self.delta, self.n_records)
-            warnings.warn(told, PrivacyWarning, stacklevel=3)
+            message = large_delta_message(self.delta, self.n_records)
+            warnings.warn(message, PrivacyWarning, stacklevel=3)
 
-    def _warn_of_noise(self) -> None:
-        named = {"epsilon": self.epsilon, "delta": self.delta}
-        if told := mostly_noise(self.n_teachers_, **named):
-            warnings.warn(told, stacklevel=3)
+    def _reset(self) -> None:
+        """Remove what an earlier fit left."""
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
 
-    def _budget(
-        self, X: Any, codes: Ints, pool: Any
-    ) -> tuple[Budget | Job, dict[str, Any]]:
-        """Return who is charged, and what is sealed with the seed in it."""
-        seed = _seed(self.random_state)
-        if self.ledger is None:
-            budget = Budget(epsilon=self.epsilon, delta=self.delta)
-            return budget, budget.begin({"seed": seed})
-        from mapl.ledger import Ledger
-
-        # Public values only: that an answer was there already must tell of no record.
-        public = record_digests(pool, None).tobytes()
-        return Ledger(self.ledger).begin(
-            str(self.dataset),
-            self._asked_for().encode() + sha256(public).digest(),
-            delta=self.delta,
-            what=f"PrivateClassifier, {self.n_teachers_} teachers, "
-            f"{_num_samples(pool)} public points",
-            seed=seed,
-            records=record_digests(X, codes),
-        )
-
-    def _asked_for(self) -> str:
-        """What decides which votes are asked for; not the student, which is free."""
-        names = ("n_teachers_", "mechanism", "privacy", "_grouped")
-        named = {name: getattr(self, name) for name in names}
-        named |= {"epsilon": float(self.epsilon), "delta": float(self.delta)}
-        try:
-            learner = joblib.hash(self._estimator())
-        except Exception:  # no pickle: such a job is not found again
-            learner = token_hex(16)
-        return repr((named, self.random_state, self.classes_.tolist(), learner))
-
-    def _certificate(self, receipt: str | dict[str, Any]) -> dict[str, Any]:
-        """Everything in it is public: parameters, and events made of them."""
-        unit = "all records of one group" if self._grouped else "a record"
-        neighbours = {
-            "records": f"if one unit ({unit}) is added to the private data or removed",
-            "labels": f"if the labels of one unit ({unit}) are changed",
-        }
-        declared = "X_public, classes and all parameters do not come from private data"
-        undeclared = (
-            "X_public and all parameters do not come from private data; the list of "
-            "classes does, and is not protected"
-        )
-        return certificate.make(
-            self.events_,
-            delta=self.delta,
-            unit=unit,
-            neighbours=neighbours[self.privacy],
-            mechanism="dissent" if self.mechanism == "auto" else self.mechanism,
-            public={
-                "n_teachers": self.n_teachers_,
-                "classes": self.classes_.tolist(),
-                "classes_declared": self.classes is not None,
-                "n_public": len(self.public_labels_),
-                "privacy": self.privacy,
-                "assumed": undeclared if self.classes is None else declared,
-            },
-            ledger=receipt,
-        )
-
-    def _rehearse(self, pool: Any) -> None:
-        """Try teacher and student on public records with made-up labels.
-
-        What fails inside a teacher is never shown; here nothing is private, so a
-        learner that cannot read such records is refused before anything is spent.
-        """
-        n = min(_num_samples(pool), 400)
-        if n < 50 or len(self.classes_) < 2:
-            return
-        labels = self.classes_[np.arange(n) % len(self.classes_)]
-        some = _safe_indexing(pool, np.arange(n))
-        tried = [("estimator", self._estimator(), _like(some, some))]
-        if self.student is not None:
-            tried.append(("student", self.student, some))
-        for name, learner, records in tried:
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    fit_hard(clone(learner), records, labels).predict(some)
-            except Exception as error:  # whatever it is: it would come again later
-                raise ParameterError(
-                    f"{name} fails on the public records with made-up labels: {error} "
-                    "Put what prepares the columns into a pipeline with it. Nothing "
-                    "was released."
-                ) from error
-
-    def _features(self, mechanism: Any, pool: Any) -> Any:
-        """Return numbers for the public points where they are needed, before anything
-        is spent.
-        """
-        if not isinstance(mechanism, ChargedDissent):
-            return None
-        try:
-            return public_features(self._estimator(), pool)
-        except Exception as error:  # whatever it is: nothing here is private
-            raise ParameterError(
-                f"X_public cannot be turned into numbers: {error} Let the estimator be "
-                "a pipeline that does it. Nothing was released."
-            ) from error
-
-    def _publish(
-        self, labeler: Labeler, mechanism: Any, pool: Any, features: Any, seed: int
-    ) -> None:
-        """What leaves the labeler is public, and so is all that is made of it."""
-        if mechanism is None:  # one class: nothing to ask
-            self.public_labels_ = np.zeros(_num_samples(pool), dtype=np.int64)
-            self.spending_ = []
-            labels = self.classes_[self.public_labels_]
-            self.student_ = fit_hard(self._student(), pool, labels)
-            return
-        labeler.open(mechanism)
-        student = self._student()
-        set_seeds(student, seed)
-        if isinstance(mechanism, ChargedDissent):
-            soft = ask_in_rounds(labeler, mechanism, features, seed=seed)
-            self.soft_labels_ = soft.noisy
-            self.public_labels_ = soft.labels
-            self.spending_ = list(zip(soft.asked, soft.spent, strict=True))
-            self.student_ = fit_shares(
-                *(student, pool, soft, features, self.classes_), n_jobs=self.n_jobs
+    def _read(
+        self, X: Any, y: Any, groups: Any, X_public: Any
+    ) -> tuple[PrivateRecords, Any]:
+        """Return the private records, and the public pool."""
+        X, y = self._validate(X, reset=True), checked_labels(y)
+        records.check_lengths(X, y, groups)
+        codes = self._encode(y)
+        if X_public is not None:
+            pool = self._validate_pool(X_public)
+        elif self.privacy == "labels":
+            seed = self.random_state or 0
+            X, codes, groups, pool = records.split_public_features(
+                X, codes, groups, seed=seed
             )
         else:
-            rng = np.random.default_rng(seed)
-            self.public_labels_ = self._asked(labeler, mechanism, pool, rng)
-            self.spending_ = [self._spent(mechanism)]
-            rows, codes = self._answered(rng)
-            chosen = _safe_indexing(pool, rows)
-            self.student_ = fit_hard(student, chosen, self.classes_[codes])
-
-    def _asked(
-        self,
-        labeler: Labeler,
-        mechanism: NoisyMax | SparseVector,
-        pool: Any,
-        rng: np.random.Generator,
-    ) -> Ints:
-        """Ask for as many points as the mechanism answers, chosen at random."""
-        n = _num_samples(pool)
-        rows = np.sort(rng.permutation(n)[: getattr(mechanism, "n_queries", n)])
-        labels = np.full(n, ABSTAIN, dtype=np.int64)
-        labels[rows] = labeler.labels(rows)
-        return labels
-
-    def _spent(self, mechanism: NoisyMax | SparseVector) -> tuple[int, float]:
-        """Return how many points were asked for, and the part that this spent."""
-        if isinstance(mechanism, NoisyMax):
-            return mechanism.n_queries, 1.0
-        abstained = int((self.public_labels_ == ABSTAIN).sum())
-        return len(self.public_labels_), min(1.0, abstained / mechanism.cutoff)
-
-    def _answered(self, rng: np.random.Generator) -> tuple[Ints, Ints]:
-        """Return which points the student learns from, and their class indices."""
-        codes = self.public_labels_.copy()
-        if self.on_abstain == "random":
-            missing = codes == ABSTAIN
-            codes[missing] = rng.integers(0, len(self.classes_), size=missing.sum())
-        rows = np.flatnonzero(codes != ABSTAIN)
-        if rows.size == 0:
             raise ParameterError(
-                "mechanism='sparse-vector' withheld every answer: the teachers are too "
-                "few for this epsilon. Use mechanism='auto', or more teachers. The "
-                "budget of this fit is spent."
+                "X_public must be given: records without labels that are not "
+                "sensitive. If only the labels are, use privacy='labels'."
             )
-        return rows, codes[rows]
+        if self.privacy == "labels":
+            return records.private_labels(X, codes, groups), pool
+        return records.private_records(X, codes, groups, pool), pool
 
-    def _n_teachers(self) -> int:
-        if self.n_teachers == "auto":
-            sizes = self.epsilon, len(self.classes_), self.n_records
-            return teachers_for(*sizes, mechanism=self.mechanism)
-        return integer(n_teachers=self.n_teachers, at_least=1)
-
-    def _mechanism(
-        self, n: int, n_classes: int
-    ) -> NoisyMax | SparseVector | ChargedDissent:
-        """Choose parameters from public numbers: the sizes, epsilon and delta."""
-        named: dict[str, Any] = {"epsilon": self.epsilon, "delta": self.delta}
-        if self.mechanism == "noisy-max":
-            most = _most_queries(n, n_classes, self.n_teachers_ / 6, **named)
-            return NoisyMax.for_budget(n_queries=most, n_classes=n_classes, **named)
-        if self.mechanism == "sparse-vector":
-            cutoff, larger, highest = 1, 1, _SURE * self.n_teachers_
-            while larger <= min(n, 1000) and _threshold(larger, **named) <= highest:
-                cutoff, larger = larger, larger + max(1, larger // 4)
-            return SparseVector.for_budget(cutoff=cutoff, **named)
-        named |= {"n_teachers": self.n_teachers_, "n_classes": n_classes}
-        return ChargedDissent.for_budget(dissents=dissents_for(n), **named)
-
-    # What goes in -----------------------------------------------------------------
-
-    def _check_parameters(self) -> None:
-        positive(epsilon=self.epsilon)
-        probability(delta=self.delta)
-        if self.n_teachers != "auto":
-            integer(n_teachers=self.n_teachers, at_least=1)
-        if self.n_records is not None:
-            integer(n_records=self.n_records, at_least=1)
-        for name, allowed in (
-            ("mechanism", _MECHANISMS),
-            ("privacy", ("records", "labels")),
-            ("on_abstain", ("drop", "random")),
-        ):
-            if getattr(self, name) not in allowed:
-                raise ParameterError(
-                    f"{name} must be one of {', '.join(map(repr, allowed))}, "
-                    f"got {getattr(self, name)!r}."
-                )
-        check_classifier(self._estimator())
-        if self.classes is not None and len(self.classes) == 0:
-            raise ParameterError("classes must name every label that may occur.")
-        _seed(self.random_state)
-        if (self.ledger is None) != (self.dataset is None):
-            raise ParameterError(
-                "ledger and dataset must be given together: where the budget is kept, "
-                "and under which name."
-            )
-
-    def _validated(self, X: Any, *, reset: bool) -> Any:
-        """Check numbers as scikit-learn does; let frames and texts through."""
-        if hasattr(X, "column_names") and hasattr(X, "to_pandas"):
-            X = X.to_pandas()  # a pyarrow Table, which few learners take as it is
-        if hasattr(X, "iloc") or hasattr(X, "get_columns") or _is_text(X):
-            return validate_data(self, X, reset=reset, skip_check_array=True)
+    def _validate(self, X: Any, *, reset: bool) -> Any:
         tags = get_tags(self._estimator()).input_tags
-        if isinstance(X, list | tuple):
-            X = _by_cells(X)
-        try:
-            return validate_data(
-                self,
-                X,
-                reset=reset,
-                accept_sparse=["csr"],
-                ensure_all_finite="allow-nan" if tags.allow_nan else True,
-                dtype="numeric",
-            )
-        except ValueError as error:
-            said = str(error)
-            if "could not convert" in said:
-                raise ParameterError(  # without the text, which may be private
-                    "X must hold numbers only, got a text. Pass a DataFrame and an "
-                    "estimator that is a pipeline which encodes its columns."
-                ) from None
-            if "array=" in said or "Complex data" in said:  # which goes on with records
-                first = said.partition("array=")[0].partition("\n")[0].rstrip(": ")
-                raise ParameterError(
-                    f"{first}. Reshape your data: one row a record, real numbers."
-                ) from None
-            raise
+        return validate_records(self, X, reset=reset, allow_nan=tags.allow_nan)
 
-    def _validated_pool(self, pool: Any) -> Any:
+    def _validate_pool(self, pool: Any) -> Any:
         try:
-            return self._validated(pool, reset=False)
+            return self._validate(pool, reset=False)
         except ValueError as error:
             raise ParameterError(
                 f"X_public does not go with X: {error} Give both the same columns."
             ) from error
 
-    def _encoded(self, y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Ints]:
-        """Return the classes and each label's index among them."""
+    def _encode(self, y: Array) -> Ints:
+        """Set the classes, and return each label's index among them."""
         if self.classes is None:
             warnings.warn(
                 "classes were read from y: which labels exist is not protected. Pass "
-                "classes=[...] if a class could give somebody away.",
+                "classes=[...] if a class could identify a person.",
                 PrivacyWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
-            found, codes = np.unique(y, return_inverse=True)
-            return found, codes.astype(np.int64)
-        declared = np.unique(np.asarray(self.classes))
-        position = np.clip(np.searchsorted(declared, y), 0, len(declared) - 1)
-        if (declared[position] != y).any():
-            raise ParameterError(
-                "y holds a label that is not among classes. Declare every label that "
-                "may occur."
-            )
-        return declared, position.astype(np.int64)
-
-    def _split(
-        self,
-        X: Any,
-        codes: Ints,
-        groups: Any,
-        pool: Any,
-    ) -> tuple[Any, Ints, Any, Any, Any]:
-        """Return private records, codes, groups, the public pool, and what of the
-        labels may decide which chunk a record goes to.
-        """
-        if self.privacy == "records":
-            if pool is None:
-                raise ParameterError(
-                    "X_public must be given: records without labels that are not "
-                    "sensitive. If only the labels are, use privacy='labels'."
-                )
-            pool = self._validated_pool(pool)
-            return _like(X, pool), codes, groups, pool, codes
-        if pool is not None:
-            return X, codes, groups, self._validated_pool(pool), None
-        # Features are public: any split by position is. Labels decide nothing.
-        n = _num_samples(X)
-        order = np.random.default_rng(self.random_state or 0).permutation(n)
-        kept, given = np.sort(order[: (n + 1) // 2]), np.sort(order[(n + 1) // 2 :])
-        if given.size == 0:
-            given = kept
-        private = _safe_indexing(X, kept)
-        some = None if groups is None else _safe_indexing(groups, kept)
-        return private, codes[kept], some, _safe_indexing(X, given), None
+            self.classes_, codes = np.unique(y, return_inverse=True)
+            return np.asarray(codes, dtype=np.int64)
+        self.classes_ = declared_classes(self.classes)
+        return encode_declared(y, self.classes_)
 
     def _estimator(self) -> Any:
         if self.estimator is None:
@@ -571,37 +304,140 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     def _student(self) -> Any:
         return clone(self._estimator() if self.student is None else self.student)
 
-    # What comes out ---------------------------------------------------------------
+    # Before anything is charged ---------------------------------------------------
 
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Return the student's label for each record."""
-        check_is_fitted(self, "student_")
-        return np.asarray(self.student_.predict(self._validated(X, reset=False)))
+    def _dry_run(self, pool: Any) -> None:
+        """Try teacher and student on public records with made-up labels."""
+        n = min(n_rows(pool), 400)
+        if n < _FEWEST_TO_TRY or len(self.classes_) < 2:
+            return
+        sample = _safe_indexing(pool, np.arange(n))
+        typed = cast_like(sample, sample)
+        dry_run("estimator", self._estimator(), typed, sample, self.classes_)
+        if self.student is not None:
+            dry_run("student", self.student, sample, sample, self.classes_)
 
-    @available_if(_student_has("predict_proba"))
-    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
-        """Return the student's probability of each class in ``classes_``."""
-        check_is_fitted(self, "student_")
-        some = self.student_.predict_proba(self._validated(X, reset=False))
-        out = np.zeros((len(some), len(self.classes_)))
-        out[:, np.searchsorted(self.classes_, self.student_.classes_)] = some
-        return out
+    def _setting(self, n_points: int) -> Setting | None:
+        """Return what to run, from public numbers: as planned, or by the same rules."""
+        n_classes = len(self.classes_)
+        if self.plan is not None:
+            if not isinstance(self.plan, Setting):
+                raise ParameterError(
+                    f"plan must be a setting of mapl.planning.plan, got "
+                    f"{type(self.plan).__name__}. Pass plan(...).setting()."
+                )
+            self.plan.check_sizes(n_points=n_points, n_classes=n_classes)
+            self.n_teachers_ = self.plan.n_teachers
+            return self.plan
+        mechanism = "dissent" if self.mechanism == "auto" else self.mechanism
+        sizes = self.epsilon, n_classes, self.n_records
+        self.n_teachers_ = (
+            teachers_for(*sizes, mechanism=mechanism)
+            if self.n_teachers == "auto"
+            else int(self.n_teachers)
+        )
+        if n_classes < 2:
+            return None
+        return setting_for(
+            mechanism,
+            n_teachers=self.n_teachers_,
+            n_points=n_points,
+            n_classes=n_classes,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            n_records=self.n_records,
+        )
 
-    @available_if(_student_has("decision_function"))
-    def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
-        """Return how sure the student is of each class in ``classes_``, of two classes
-        one number; of a class that it has never seen -inf.
-        """
-        check_is_fitted(self, "student_")
-        X = self._validated(X, reset=False)
-        some = np.asarray(self.student_.decision_function(X))
-        seen = self.student_.classes_
-        if len(seen) == len(self.classes_):
-            return some
-        out = np.full((len(some), len(self.classes_)), -np.inf)
-        columns = some if some.ndim == 2 else np.stack((-some, some), axis=1)
-        out[:, np.searchsorted(self.classes_, seen)] = columns
-        return out
+    def _open_account(self, private: PrivateRecords, pool: Any) -> Account:
+        """Open the account; what identifies the request is public."""
+        digest = b"" if self.ledger is None else record_keys(pool, None).tobytes()
+        return open_account(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            ledger=self.ledger,
+            dataset=self.dataset,
+            request=self._request_key().encode() + sha256(digest).digest(),
+            note=f"PrivateClassifier, {self.n_teachers_} teachers, "
+            f"{n_rows(pool)} public points",
+            seed=seed_of(self.random_state),
+            keys=private.digests,
+        )
+
+    def _request_key(self) -> str:
+        """Return what decides which votes are asked for; the student is free."""
+        names = ("n_teachers_", "mechanism", "privacy", "_grouped")
+        params = {name: getattr(self, name) for name in names}
+        params |= {"epsilon": float(self.epsilon), "delta": float(self.delta)}
+        if self.plan is not None:
+            params["plan"] = self.plan.event.to_json()
+        learner = learner_digest(self._estimator())
+        return repr((params, self.random_state, self.classes_.tolist(), learner))
+
+    def _public_features(self, setting: Setting, pool: Any) -> Any:
+        """Return numbers for the public points, where the student needs them."""
+        if setting.name != "dissent":
+            return None
+        return public_features(self._estimator(), pool)
+
+    # From private records to public answers ----------------------------------------
+
+    def _votes(
+        self, private: PrivateRecords, pool: Any, seed: int, checkpoint_dir: str | None
+    ) -> Integers:
+        """Return the votes of all teachers on the public points. Private."""
+        chunks = chunk_rows(
+            private.keys, private.groups, n_chunks=self.n_teachers_, salt=seed
+        )
+        teachers = train(
+            self._estimator(),
+            private.X,
+            private.codes,
+            chunks,
+            labels=self.classes_,
+            random_state=seed,
+            n_jobs=self.n_jobs,
+            checkpoint_dir=checkpoint_dir,
+            keys=private.keys,
+        )
+        return ask(teachers, pool, n_classes=len(self.classes_), n_jobs=self.n_jobs)
+
+    def _learn(
+        self,
+        setting: Setting,
+        votes: Integers,
+        account: Account,
+        pool: Any,
+        features: Any,
+    ) -> None:
+        """Publish answers through the labeler, and fit the student to them."""
+        labeler = Labeler(votes, n_classes=len(self.classes_), account=account)
+        mechanism = setting.open()
+        labeler.open(mechanism)
+        student = self._student()
+        set_seeds(student, account.seed)
+        if isinstance(mechanism, ChargedDissent):
+            with Rounds(features, mechanism, seed=account.seed) as rounds:
+                while not rounds.done:
+                    rounds.take(labeler.shares(*rounds.next()))
+            soft = rounds.result()
+            self.soft_labels_, self.public_labels_ = soft.noisy, soft.labels
+            self.spending_ = list(zip(soft.asked, soft.spent, strict=True))
+            self.student_ = fit_shares(
+                student, pool, soft, features, self.classes_, n_jobs=self.n_jobs
+            )
+        else:
+            batch = OneBatch(n_rows(pool), mechanism, seed=account.seed)
+            batch.take(labeler.labels(batch.rows))
+            self.public_labels_, self.spending_ = batch.labels, [batch.spending()]
+            self.student_ = batch.fit(
+                student, pool, self.classes_, on_abstain=self.on_abstain
+            )
+
+    def _publish_only_class(self, pool: Any) -> None:
+        self.public_labels_ = np.zeros(n_rows(pool), dtype=np.int64)
+        self.spending_ = []
+        labels = self.classes_[self.public_labels_]
+        self.student_ = fit_labels(self._student(), pool, labels)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -612,147 +448,3 @@ class PrivateClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         tags.classifier_tags.poor_score = True
         tags.non_deterministic = True
         return tags
-
-
-def _seed(random_state: int | None) -> int:
-    if random_state is None:
-        return int(np.random.SeedSequence().generate_state(1)[0])
-    return integer(random_state=random_state, at_least=0)
-
-
-def _in_a_search() -> bool:
-    """Whether scikit-learn's model selection is what called."""
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        if frame.f_globals.get("__name__", "").startswith("sklearn.model_selection."):
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _by_cells(rows: Any) -> Any:
-    """Turn a list into floats, each cell for itself: one value must not decide in what
-    form the others come. What is not a number is left to the checks.
-    """
-    try:
-        return np.asarray(rows, dtype=np.float64)
-    except (TypeError, ValueError):
-        return rows
-
-
-def _labels(y: Any) -> npt.NDArray[Any]:
-    """Check labels as scikit-learn does, whose message would hold their number."""
-    try:
-        y = column_or_1d(y, warn=True)
-    except ValueError:
-        raise ParameterError("y should be a 1d array of labels.") from None
-    assert_all_finite(y, input_name="y")
-    check_classification_targets(y)
-    return np.asarray(y)
-
-
-def _is_text(X: Any) -> bool:
-    first = X[0] if isinstance(X, list) and X else None
-    array_of_text = isinstance(X, np.ndarray) and X.ndim == 1 and X.dtype.kind in "OUT"
-    return isinstance(first, str) or array_of_text
-
-
-def _like(X: Any, pool: Any) -> Any:
-    """Give a frame's columns the types of the public one, cell by cell.
-
-    A column's type in the private frame may depend on any of its records.
-    """
-    if _kind_of_frame(X) != _kind_of_frame(pool):
-        raise ParameterError(
-            "X and X_public must be of one kind: both pandas, both polars, or neither."
-        )
-    if _kind_of_frame(X) == "polars":
-        return X.select(pool.columns).cast(dict(pool.schema), strict=False)
-    if _kind_of_frame(X) is None:
-        return X
-    import pandas as pd
-
-    out = {}
-    for name in pool.columns:
-        column, public = X[name], pool[name]
-        if isinstance(public.dtype, pd.CategoricalDtype):
-            out[name] = pd.Categorical(column, categories=public.cat.categories)
-        elif public.dtype.kind in "fiub":
-            out[name] = numbers_of(column)
-        elif public.dtype.kind in "mM":
-            out[name] = _times(column, public.dtype)
-        else:
-            cells = column.astype(object)
-            if column.dtype.kind == "f":  # as integers are as soon as one is missing
-                whole = [
-                    int(c) if isinstance(c, float) and c.is_integer() else c
-                    for c in cells  # some of which are pandas.NA
-                ]
-                cells = pd.Series(whole, X.index, dtype=object)
-            out[name] = cells.where(column.notna(), None)
-    return pd.DataFrame(out, index=X.index)
-
-
-def _kind_of_frame(X: Any) -> str | None:
-    if hasattr(X, "get_columns"):
-        return "polars"
-    return "pandas" if hasattr(X, "iloc") and X.ndim == 2 else None
-
-
-def numbers_of(column: Any) -> Any:
-    """Turn the cells of a pandas column into floats, those that are no numbers into
-    NaN; times are none, in whatever unit.
-    """
-    import pandas as pd
-
-    if column.dtype.kind in "mM":
-        return pd.Series(np.nan, column.index)
-    return pd.to_numeric(column, errors="coerce").astype(np.float64)
-
-
-def _times(column: Any, dtype: Any) -> Any:
-    """Turn cells into times of a type, those that are none into NaT.
-
-    A time without a zone is taken to be in UTC where one is wanted.
-    """
-    import pandas as pd
-
-    zone = getattr(dtype, "tz", None)
-
-    def moment(cell: Any) -> Any:
-        try:
-            if dtype.kind == "m":
-                return pd.Timedelta(cell).as_unit(unit)
-            time = pd.Timestamp(cell)
-            time = time.tz_localize("UTC") if time.tz is None else time
-            time = time.tz_convert(zone or "UTC").as_unit(unit)
-            return time if zone else time.tz_localize(None)
-        except (TypeError, ValueError, OverflowError):  # and must not spoil the others
-            return pd.NaT
-
-    if column.dtype == dtype:
-        return column
-    if column.dtype.kind == dtype.kind and getattr(column.dtype, "tz", None) == zone:
-        try:
-            return column.astype(dtype)
-        except ValueError:  # some are out of its range
-            pass
-    unit = np.datetime_data(dtype)[0] if zone is None else dtype.unit
-    return pd.Series([moment(cell) for cell in column], column.index, dtype=dtype)
-
-
-def _most_queries(
-    n: int, n_classes: int, sigma: float, *, epsilon: float, delta: float
-) -> int:
-    """Return how many queries noise of about ``sigma`` allows, at most n."""
-    from mapl.dissent import least_sigma, steps_per_query
-
-    one = float(least_sigma(epsilon=epsilon, delta=delta, steps=100))
-    steps = 100 * (sigma / one) ** 2  # noise grows with the root of the steps
-    return max(1, min(n, int(steps / steps_per_query(n_classes))))
-
-
-def _threshold(cutoff: int, *, epsilon: float, delta: float) -> int:
-    return SparseVector.for_budget(
-        epsilon=epsilon, delta=delta, cutoff=cutoff
-    ).threshold

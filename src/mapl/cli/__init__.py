@@ -1,0 +1,28 @@
+"""The command line: parse, call, show.
+
+Exit code 2 for bad input, 3 for a budget that is spent, 4 for a damaged ledger.
+"""
+
+from __future__ import annotations
+
+import rich_click as click
+
+from mapl import __version__
+from mapl.cli import certificate, demo, learn, ledger, plan, predict
+
+
+@click.group()
+@click.version_option(__version__, prog_name="mapl")
+def main() -> None:
+    """Any classifier, made differentially private."""
+
+
+for _command in (
+    learn.learn,
+    predict.predict,
+    certificate.certificate,
+    plan.plan,
+    ledger.ledger,
+    demo.demo,
+):
+    main.add_command(_command)

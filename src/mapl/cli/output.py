@@ -1,0 +1,91 @@
+"""What all commands share: options, errors in one line, results as text or JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import rich_click as click
+
+from mapl.errors import (
+    BudgetExceededError,
+    LedgerCorruptedError,
+    MaplError,
+    ParameterError,
+)
+
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+NEW_FILE = click.Path(dir_okay=False, path_type=Path)
+delta_option = click.option(
+    "--delta",
+    default=1e-5,
+    show_default=True,
+    type=float,
+    help="The slack of the promise: a tenth of 1 over the number of people, or less.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_EXIT_CODES = {BudgetExceededError: 3, LedgerCorruptedError: 4}
+
+
+def errors_in_one_line(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Show an error or a warning in one line, and exit with the error's code."""
+
+    @wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        try:
+            with warnings.catch_warnings():
+                warnings.showwarning = lambda message, *_, **__: click.echo(
+                    f"Warning: {' '.join(str(message).split())}", err=True
+                )
+                return command(*args, **kwargs)
+        except MaplError as error:
+            click.echo(f"Error: {error}", err=True)
+            sys.exit(_EXIT_CODES.get(type(error), 2))
+        except BrokenPipeError:  # the reader has seen enough
+            raise
+        except OSError as error:
+            message = f"{error.filename}: {error.strerror}" if error.filename else error
+            click.echo(f"Error: {message}.", err=True)
+            sys.exit(2)
+
+    return wrapped
+
+
+def show_result(result: dict[str, Any], as_json: bool) -> None:
+    """Print names and values, or JSON."""
+    if as_json:
+        click.echo(json.dumps(result))
+        return
+    words = {True: "yes", False: "no"}
+    for name, value in result.items():
+        shown = words[value] if isinstance(value, bool) else value
+        click.echo(f"{name.replace('_', ' '):14} {shown}")
+
+
+def show_table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    """Print a table; wide, if nobody looks."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*head, box=None)
+    for row in rows:
+        table.add_row(*row)
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+def listed(names: str | None) -> list[str]:
+    """Split names at commas."""
+    return [name.strip() for name in (names or "").split(",") if name.strip()]
+
+
+def check_ending(path: Path, *endings: str, option: str = "--out") -> None:
+    """Refuse a file name with another ending."""
+    if path.suffix.lower() not in endings:
+        raise ParameterError(
+            f"{option} must end in {', '.join(endings)}, got {str(path)!r}."
+        )

@@ -1,0 +1,190 @@
+"""``mapl plan``: which mechanism, how many teachers, what to expect."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from mapl.cli.output import (
+    NEW_FILE,
+    delta_option,
+    errors_in_one_line,
+    json_option,
+    show_table,
+)
+from mapl.errors import positive, probability
+
+if TYPE_CHECKING:
+    from mapl.planning import Plan
+
+
+@click.command()
+@click.option("--records", required=True, type=int, help="How many private records.")
+@click.option("--queries", required=True, type=int, help="How many public points.")
+@click.option(
+    "--classes", default=2, show_default=True, type=int, help="How many there are."
+)
+@click.option(
+    "--epsilon", required=True, type=float, help="What all of it may cost; try 1."
+)
+@delta_option
+@click.option(
+    "--teachers", type=int, help="How many; default: what suits each mechanism."
+)
+@click.option(
+    "--teacher-error",
+    default=0.15,
+    show_default=True,
+    type=float,
+    help="How often a teacher differs from the plurality of all: try on public data.",
+)
+@click.option(
+    "--best-error",
+    default=0.0,
+    show_default=True,
+    type=float,
+    help="How often the plurality of all teachers is wrong.",
+)
+@click.option("--vc-dim", type=float, help="For the paper's theorems: VC dimension.")
+@click.option(
+    "--failure-prob",
+    default=0.05,
+    show_default=True,
+    type=float,
+    help="For the paper's theorems: beta.",
+)
+@click.option(
+    "--plot",
+    type=NEW_FILE,
+    help="Draw labels against epsilon into this file: PNG, SVG or PDF.",
+)
+@json_option
+@errors_in_one_line
+def plan(
+    records: int,
+    queries: int,
+    classes: int,
+    epsilon: float,
+    teachers: int | None,
+    vc_dim: float | None,
+    failure_prob: float,
+    plot: Path | None,
+    as_json: bool,
+    **errors_and_delta: float,
+) -> None:
+    """Plan from public numbers: which mechanism, how many teachers, what to expect.
+
+    With --json, save the output and run exactly that: mapl learn --plan FILE.
+    """
+    from mapl import planning
+    from mapl.cli.plots import draw_plan, new_figure
+    from mapl.publish.meaning import beliefs
+
+    probability(failure_prob=failure_prob)
+    if vc_dim is not None:
+        positive(vc_dim=vc_dim)
+    sizes = {"n_records": records, "n_queries": queries, "n_classes": classes}
+    params: dict[str, Any] = {**sizes, "n_teachers": teachers, **errors_and_delta}
+    figure = None if plot is None else new_figure(plot, 7, 4)
+    found = planning.plan(epsilon=epsilon, **params)
+    if figure is not None:
+        draw_plan(figure, epsilon, params)
+        figure.savefig(plot, dpi=120)
+    result = found.to_json() | {"guess_about_a_person": beliefs(epsilon)}
+    result["asked"] = {"epsilon": epsilon, **params}
+    if vc_dim is not None:
+        result["paper"] = _theorem_3_2(vc_dim, failure_prob, epsilon, params)
+    if as_json:
+        click.echo(json.dumps(result))
+        return
+    _show_plan(found, result["asked"])
+    if vc_dim is not None:
+        click.echo("\n" + _theorem_3_2_in_words(result["paper"], failure_prob))
+    if plot is not None:
+        click.echo(f"\nWrote {plot}.")
+
+
+def _theorem_3_2(
+    vc_dim: float, beta: float, epsilon: float, params: dict[str, Any]
+) -> dict[str, Any]:
+    """Return what the paper's theorem says of these sizes, and from how many records on
+    it says anything.
+    """
+    import numpy as np
+
+    from mapl.planning import theorems
+
+    sizes = np.append(np.logspace(0, 30, 601), params["n_records"])
+    loop = theorems.solve_loop(
+        sizes,
+        vc_dim,
+        params["n_queries"],
+        epsilon=epsilon,
+        delta=params["delta"],
+        beta=beta,
+        gamma=params["best_error"],
+        realizable=params["best_error"] == 0,
+    )
+    found = {name: value[-1].item() for name, value in vars(loop).items()}
+    enough = sizes[loop.feasible & (loop.misclassification <= 0.5)]
+    return found | {"records_from": float(enough.min()) if len(enough) else None}
+
+
+def _theorem_3_2_in_words(paper: dict[str, Any], beta: float) -> str:
+    if paper["feasible"]:
+        return (
+            f"The paper's Algorithm 2 with its own constants (1 in the error of a "
+            f"learner): {paper['k']:,.0f} teachers, cutoff {math.ceil(paper['T']):,}; "
+            f"with probability {1 - 2 * beta:g} at most "
+            f"{paper['misclassification']:.2%} of the answers are wrong or withheld."
+        )
+    start = (
+        "The paper's Algorithm 2 with its own constants (1 in the error of a learner) "
+        "promises nothing here; "
+    )
+    if paper["records_from"] is None:
+        return start + "no number of records changes that."
+    records = math.ceil(float(f"{1.05 * paper['records_from']:.2g}"))
+    return start + (
+        f"with {records:,} records it would promise that at most half of the answers "
+        "are wrong or withheld."
+    )
+
+
+def _show_plan(found: Plan, asked: dict[str, Any]) -> None:
+    from mapl.publish.meaning import beliefs_in_words
+
+    errors = "errors" if asked["best_error"] else "lost to noise"
+    for warning in found.warnings:
+        click.echo(f"Warning: {warning}\n")
+    show_table(
+        ("mechanism", "teachers", "records each", "fits", "labels", errors, "how"),
+        [
+            (
+                option.name,
+                f"{option.n_teachers:,}",
+                f"{option.records_each:,}",
+                "yes" if option.feasible else "no",
+                f"{option.expected_answers:,}",
+                "" if option.expected_error is None else f"{option.expected_error:.1%}",
+                option.why,
+            )
+            for option in found.options
+        ],
+    )
+    click.echo(f"\n{found.reason}\n\n{found.assumed}\n")
+    click.echo(
+        f"epsilon {asked['epsilon']:g}: somebody's belief that one record is in the "
+        f"data can rise {beliefs_in_words(asked['epsilon'])} at most, up to delta "
+        f"{asked['delta']:g}. Where a person has several records, count persons, and "
+        "learn with --groups."
+    )
+    if found.recommended is not None:
+        click.echo(
+            "\nThese are the settings that mapl learn takes for as many public points. "
+            "How accurate its model will be depends on your data."
+        )

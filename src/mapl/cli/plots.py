@@ -1,0 +1,77 @@
+"""Pictures: the only module that draws."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mapl.cli.output import check_ending
+from mapl.errors import ParameterError
+from mapl.progress import Progress
+
+
+def new_figure(path: Path, width: float, height: float) -> Any:
+    """Return an empty figure that can be saved to a path."""
+    check_ending(path, ".png", ".svg", ".pdf", option="--plot")
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ParameterError(
+            "--plot needs matplotlib: pip install 'mapl[plot]'."
+        ) from None
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def draw_balances(balances: list[dict[str, Any]], path: Path) -> None:
+    """Draw what is spent and what is left, a bar for each data set."""
+    figure = new_figure(path, 7, 1.2 + 0.5 * len(balances))
+    axes = figure.add_subplot()
+    names = [b["name"] for b in balances]
+    shares = [100 * b["epsilon_spent"] / b["epsilon_limit"] for b in balances]
+    axes.barh(names, [100] * len(names), color="#e2e8f0", label="left")
+    axes.barh(names, shares, color="#2b6cb0", label="spent")
+    for name, b in zip(names, balances, strict=True):
+        text = f"{b['epsilon_spent']:.3g} of {b['epsilon_limit']:g}"
+        axes.text(101, name, text, va="center")
+    axes.set(xlim=(0, 125), xlabel="epsilon, % of the limit")
+    axes.invert_yaxis()
+    axes.legend(loc="upper right", ncols=2, frameon=False, bbox_to_anchor=(1, 1.25))
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=120)
+
+
+def draw_plan(figure: Any, epsilon: float, params: dict[str, Any]) -> None:
+    """Draw how many labels each mechanism gives around an epsilon."""
+    from mapl.planning import plan
+
+    axes = figure.add_subplot()
+    around = [epsilon * 2.0**power for power in (-3, -2, -1, -0.5, 0, 0.5, 1, 2, 3)]
+    around = [other for other in around if 1e-6 <= other <= 1e6]
+    plans = []
+    with Progress("Planning", len(around)) as progress:
+        for other in around:
+            plans.append(plan(epsilon=other, **params))
+            progress.advance(1)
+    for i, first in enumerate(plans[0].options):
+        options = [found.options[i] for found in plans]
+        answers = [option.expected_answers for option in options]
+        color = f"C{i}"
+        inside = [color if option.feasible else "white" for option in options]
+        axes.plot(around, answers, color=color, label=first.name)
+        axes.scatter(around, answers, c=inside, edgecolors=color, zorder=3)
+    n_points = params["n_queries"]
+    axes.axvline(epsilon, color="#888888", linestyle=":")
+    axes.axhline(n_points, color="#888888", linestyle=":")
+    axes.annotate(f"all {n_points:,} points", (around[0], n_points), va="bottom")
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("symlog", linthresh=10)
+    axes.set_xticks(around[::2], [f"{other:.3g}" for other in around[::2]])
+    axes.set(xlabel="epsilon", ylabel="points labelled", ylim=(0, 2 * n_points))
+    axes.set_title(
+        f"{params['n_records']:,} records, {params['n_classes']} classes, delta "
+        f"{params['delta']:g}, teacher error {params['teacher_error']:g}\n"
+        "hollow: too little to learn from",
+        fontsize=9,
+    )
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)

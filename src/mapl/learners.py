@@ -1,0 +1,146 @@
+"""What teachers and student both need of a scikit-learn classifier."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from secrets import token_hex
+from typing import Any
+
+import joblib
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.pipeline import Pipeline
+from sklearn.utils import get_tags
+from sklearn.utils.metaestimators import available_if
+
+from mapl.arrays import Array, Floats, n_rows
+from mapl.errors import ParameterError, integer
+
+
+def check_classifier(estimator: Any) -> None:
+    """Refuse an estimator that says it is no classifier; custom ones may not say."""
+    kind = get_tags(estimator).estimator_type
+    if kind not in ("classifier", None):
+        raise ParameterError(f"estimator must be a classifier, got a {kind}.")
+
+
+def is_linear(classifier: Any) -> bool:
+    """Whether a classifier, or the end of a pipeline, is linear in scikit-learn."""
+    last = classifier[-1] if isinstance(classifier, Pipeline) else classifier
+    return any(kind.__name__ == "LinearClassifierMixin" for kind in type(last).mro())
+
+
+def seed_names(model: Any) -> list[str]:
+    """Return the names of all parameters that are a random_state."""
+    return [
+        name
+        for name in sorted(model.get_params(deep=True))
+        if name == "random_state" or name.endswith("__random_state")
+    ]
+
+
+def set_seeds(model: Any, *seed: int, names: list[str] | None = None) -> None:
+    """Set every random_state among the parameters, each to its own value."""
+    names = seed_names(model) if names is None else names
+    if not names:
+        return
+    drawn = np.random.SeedSequence(seed).generate_state(len(names)) >> 1
+    values = dict(zip(names, drawn.tolist(), strict=True))
+    if names == ["random_state"]:
+        model.random_state = values["random_state"]  # ten times as fast
+    else:
+        model.set_params(**values)
+
+
+def fit_labels(learner: Any, X: Any, labels: Array, **fit_params: Any) -> Any:
+    """Return a clone fitted to labels; with a single label, one that always gives it.
+
+    A learner that refuses the labels is given class numbers without gaps.
+    """
+    if len(set(labels.tolist())) == 1:
+        from sklearn.dummy import DummyClassifier
+
+        return DummyClassifier(strategy="most_frequent").fit(X, labels)
+    try:
+        return clone(learner).fit(X, labels, **fit_params)
+    except (TypeError, ValueError):
+        return LabelDecoder(learner).fit(X, labels, **fit_params)
+
+
+def fit_made_up_labels(learner: Any, X: Any, classes: Array) -> Any:
+    """Return the learner fitted to made-up labels, each class in turn, silently."""
+    labels = classes[np.arange(n_rows(X)) % len(classes)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return fit_labels(learner, X, labels)
+
+
+def dry_run(name: str, learner: Any, X: Any, pool: Any, classes: Array) -> None:
+    """Refuse a learner that cannot be fitted to public records, before the charge.
+
+    What fails inside a teacher is never shown; here nothing is private.
+    """
+    try:
+        fit_made_up_labels(learner, X, classes).predict(pool)
+    except Exception as error:  # it would come again later
+        raise ParameterError(
+            f"{name} fails on the public records with made-up labels: {error} Put what "
+            "prepares the columns into a pipeline with it. Nothing was released."
+        ) from error
+
+
+def learner_digest(learner: Any) -> str:
+    """Return a digest of a learner; a random one if it cannot be pickled."""
+    try:
+        return str(joblib.hash(learner))
+    except Exception:  # such a learner is never recognised again
+        return token_hex(16)
+
+
+def seed_of(random_state: int | None) -> int:
+    """Return the seed, drawn if there is none."""
+    if random_state is None:
+        return int(np.random.SeedSequence().generate_state(1)[0])
+    return integer(random_state=random_state, at_least=0)
+
+
+def in_model_selection() -> bool:
+    """Whether scikit-learn's model selection is among the callers."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith("sklearn.model_selection."):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _inner_has(name: str) -> Any:
+    return lambda self: hasattr(getattr(self, "classifier_", self.classifier), name)
+
+
+class LabelDecoder(ClassifierMixin, BaseEstimator):
+    """A classifier of class numbers that answers with the labels themselves."""
+
+    def __init__(self, classifier: Any) -> None:
+        self.classifier = classifier
+
+    def fit(self, X: Any, y: Array, **fit_params: Any) -> LabelDecoder:
+        """Fit the classifier to the labels' numbers, without gaps."""
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        self.classifier_ = clone(self.classifier).fit(X, codes, **fit_params)
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """Return the label of each record."""
+        return np.asarray(self.classes_[np.asarray(self.classifier_.predict(X))])
+
+    @available_if(_inner_has("predict_proba"))
+    def predict_proba(self, X: Any) -> Floats:
+        """Return the probability of each label."""
+        return np.asarray(self.classifier_.predict_proba(X))
+
+    @available_if(_inner_has("decision_function"))
+    def decision_function(self, X: Any) -> Floats:
+        """Return the score of each label."""
+        return np.asarray(self.classifier_.decision_function(X))

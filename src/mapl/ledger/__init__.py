@@ -1,0 +1,1 @@
+"""Budgets that outlive every process, in SQLite or PostgreSQL."""

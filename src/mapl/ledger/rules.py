@@ -1,0 +1,165 @@
+"""How prices of releases are measured and added up, and whether a release fits.
+
+Prices are integers, rounded up; limits are integers, rounded down.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+from mapl.errors import BudgetExceededError, ParameterError, positive, probability
+from mapl.privacy import accounting
+from mapl.privacy.events import Event
+from mapl.privacy.gaussian_prices import (
+    gaussian_epsilon,
+    gaussian_limit,
+    gaussian_price,
+)
+
+DELTA_UNIT = Fraction(1, 10**18)
+_LARGEST = 2**62  # of a stored integer
+_LEAK_SHARE = Fraction(1, 10)  # of the delta of rule "gaussian", kept for leaks
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How the prices of releases are measured and added up.
+
+    Guarantee: releases whose prices add up to at most `limits` are (epsilon, delta)-DP
+    together, even if each is chosen after seeing the earlier ones.
+    Proof: docs/proofs/ledger.md
+
+    Attributes
+    ----------
+    name : str
+        "basic" adds up epsilons and deltas. "gaussian" adds up squared Gaussian
+        shifts: for the same delta k equal releases cost about sqrt(k) times as much
+        as one, not k times.
+    unit : Fraction
+        Of the stored losses.
+    """
+
+    name: str
+    unit: Fraction
+    _limit: Callable[[float, float], tuple[float, float]]
+    _price: Callable[[Event, float], tuple[float, float]]
+    _spent: Callable[[float, float], float]
+
+    def limits(self, *, epsilon: float, delta: float) -> tuple[int, int]:
+        """Return the limits of loss and delta as integers, rounded down."""
+        if not 1e-6 <= positive(epsilon=epsilon) <= 1e6:
+            raise ParameterError(
+                f"epsilon must be from 1e-6 to 1e6 for a budget, got {epsilon!r}."
+            )
+        loss, leaks = self._limit(positive(epsilon=epsilon), probability(delta=delta))
+        return (
+            math.floor(_typed_decimal(loss) / self.unit),
+            math.floor(_typed_decimal(leaks) / DELTA_UNIT),
+        )
+
+    @lru_cache(maxsize=256)  # noqa: B019 - there are two rules
+    def price(self, event: Event, *, delta: float) -> tuple[int, int]:
+        """Return what an event costs, rounded up; at least one unit of each."""
+        loss, leaks = self._price(event, probability(delta=delta))
+        return _units_up(loss, self.unit), _units_up(leaks, DELTA_UNIT)
+
+    def epsilon_spent(self, loss: int, *, delta: float) -> float:
+        """Return what a stored loss is in epsilon, at the data set's delta."""
+        return self._spent(float(loss * self.unit), delta)
+
+
+def _typed_decimal(value: float) -> Fraction:
+    """Return the decimal that was typed.
+
+    The nearest float may be off by a relative 1e-16; curves are inflated by far more.
+    """
+    return Fraction(repr(float(value)))
+
+
+def _units_up(value: float, unit: Fraction) -> int:
+    """Return how many units a price is, rounded up; at least one."""
+    if not math.isfinite(value) or value / float(unit) > _LARGEST:
+        return _LARGEST + 1
+    return max(1, math.ceil(_typed_decimal(value) / unit))
+
+
+def _without_leaks(delta: float) -> float:
+    """The part of delta that is not kept for leaks, rounded down."""
+    return delta * float(1 - _LEAK_SHARE) * (1 - 1e-15)
+
+
+RULES = {
+    "basic": Rule(
+        "basic",
+        Fraction(1, 10**6),
+        lambda epsilon, delta: (epsilon, delta),
+        lambda event, delta: (accounting.epsilon([event], delta=delta), delta),
+        lambda loss, delta: loss,
+    ),
+    "gaussian": Rule(
+        "gaussian",
+        Fraction(1, 10**12),
+        lambda epsilon, delta: (
+            gaussian_limit(epsilon=epsilon, delta=_without_leaks(delta)),
+            delta * float(_LEAK_SHARE),
+        ),
+        lambda event, delta: gaussian_price(event),
+        lambda loss, delta: gaussian_epsilon(loss, delta=_without_leaks(delta)),
+    ),
+}
+
+
+def check_price(
+    budget: Mapping[str, Any], event: Event, *, delta: float
+) -> tuple[int, int]:
+    """Return the price of an event that the budget of a data set can pay, or refuse.
+
+    ``budget`` is the last row of the data set.
+    """
+    loss, leak = RULES[budget["rule"]].price(event, delta=delta)
+    if budget["loss_spent"] + loss > budget["loss_limit"]:
+        raise BudgetExceededError(_exceeded(budget, "loss", loss))
+    if budget["delta_spent"] + leak > budget["delta_limit"]:
+        raise BudgetExceededError(_exceeded(budget, "delta", leak))
+    return loss, leak
+
+
+def check_composition(
+    spent: Sequence[Event], event: Event, *, epsilon: float, delta: float
+) -> None:
+    """Refuse an event that, composed with those spent, exceeds (epsilon, delta)."""
+    together = [*spent, event]
+    if accounting.delta(together, epsilon=epsilon) > delta:
+        before = accounting.epsilon(spent, delta=delta)
+        after = accounting.epsilon(together, delta=delta)
+        raise BudgetExceededError(
+            f"Budget exceeded: {before:.3g} of epsilon {epsilon:g} spent, with this "
+            f"release it would be {after:.3g}. Nothing was released."
+        )
+
+
+def _exceeded(budget: Mapping[str, Any], name: str, price: int) -> str:
+    """Say which limit an event exceeds, and what to do."""
+    rule = RULES[budget["rule"]]
+    advice = {
+        "loss": "Ask for less, or for nothing more.",
+        "delta": "Each release spends its own delta: ask for a smaller one.",
+    }
+    words = {"loss": "epsilon", "delta": "delta"}
+    if rule.name == "gaussian":
+        words = {"loss": "loss (squared Gaussian shift)", "delta": "leaks"}
+    unit = rule.unit if name == "loss" else DELTA_UNIT
+
+    def shown(value: int) -> str:
+        return f"{float(value * unit):.6g}" if value <= _LARGEST else "infinite"
+
+    return (
+        f"Budget of {budget['dataset']!r} exceeded: {shown(budget[f'{name}_spent'])} "
+        f"of {words[name]} {shown(budget[f'{name}_limit'])} is spent, this release "
+        f"needs {shown(price)}. {advice[name]} Nothing was released."
+    )

@@ -1,0 +1,1 @@
+"""The mathematics: noise, votes, mechanisms, events, and what events cost."""

@@ -1,0 +1,1 @@
+"""Public values go out here: certificate, report, and the folder with both."""

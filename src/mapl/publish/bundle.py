@@ -1,0 +1,107 @@
+"""The folder that may be published: model, certificate, labels, and a report."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mapl.errors import CertificateError, ParameterError
+from mapl.learners import fit_made_up_labels
+from mapl.privacy.votes import ABSTAIN
+from mapl.publish import certificate as certificates
+from mapl.publish.report import render
+
+# Types of fitted models that hold numbers and nothing that runs.
+TRUSTED_TYPES = {
+    "mapl.learners.LabelDecoder",
+    "numpy.dtype",
+    "sklearn._loss.link.Interval",
+    "sklearn._loss.link.LogitLink",
+    "sklearn._loss.link.MultinomialLogit",
+    "sklearn._loss.loss.HalfBinomialLoss",
+    "sklearn._loss.loss.HalfMultinomialLoss",
+    "sklearn.ensemble._hist_gradient_boosting.binning._BinMapper",
+    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+    "sklearn.tree._tree.Tree",
+}
+
+
+def write_bundle(
+    out: str | Path,
+    model: Any,
+    fitted: Any,
+    public: Any,
+    score: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Write the four files to a folder, and return the certificate.
+
+    Parameters
+    ----------
+    out : str or Path
+        The folder; made if need be.
+    model : classifier
+        What is to be published: the student, and what prepares its columns.
+    fitted : PrivateClassifier
+        What has fitted it.
+    public : DataFrame
+        The public points.
+    score : mapping or None
+        Accuracy and confusion on a test file that was declared public.
+    """
+    import skops.io
+
+    out = Path(out)
+    out.mkdir(parents=True, exist_ok=True)
+    skops.io.dump(model, out / "model.skops")
+    signed = certificates.with_model(fitted.certificate_, out / "model.skops")
+    certificates.write(signed, out / "certificate.json")
+    codes = fitted.public_labels_
+    names = np.array([*fitted.classes_, None], dtype=object)  # None for ABSTAIN
+    public.assign(label=names[codes]).to_parquet(out / "labels.parquet", index=False)
+    counts = {str(c): int((codes == i).sum()) for i, c in enumerate(fitted.classes_)}
+    counts["no answer"] = int((codes == ABSTAIN).sum())
+    page = render(signed, counts, spending=fitted.spending_, score=score)
+    (out / "report.html").write_text(page, encoding="utf-8")
+    return signed
+
+
+def load_model(path: Path) -> Any:
+    """Load a model file; types that are not known to be harmless are refused."""
+    import skops.io
+
+    types = set(skops.io.get_untrusted_types(file=path))
+    if types - TRUSTED_TYPES:
+        raise CertificateError(
+            f"{path} holds types that are not trusted: "
+            f"{', '.join(sorted(types - TRUSTED_TYPES))}. Nothing was loaded."
+        )
+    return skops.io.load(path, trusted=sorted(types))
+
+
+def check_writable(estimator: Any, points: Any) -> None:
+    """Refuse a learner whose models could not be loaded again, before the charge.
+
+    Tried on public points with made-up labels.
+    """
+    import skops.io
+
+    try:
+        fitted = fit_made_up_labels(estimator, points[:200], np.arange(2))
+    except Exception:  # `fit` will say what fails, and why
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            types = set(skops.io.get_untrusted_types(data=skops.io.dumps(fitted)))
+        except Exception as error:  # nothing here is private
+            types = {type(error).__name__}
+    if types - TRUSTED_TYPES:
+        raise ParameterError(
+            f"Models of this estimator hold types that are not trusted in a file: "
+            f"{', '.join(sorted(types - TRUSTED_TYPES))}. Use another estimator, or "
+            "learn in Python. Nothing was released."
+        )

@@ -1,0 +1,202 @@
+"""What was released, what it cost, and what that assumes, as JSON.
+
+Anybody can check it: `verify` recomputes epsilon from the events, and the digest of the
+model file. Public values only.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from mapl import __version__
+from mapl.errors import CertificateError, MaplError
+from mapl.privacy import accounting
+from mapl.privacy.events import Event, from_json
+from mapl.privacy.rounding import decimals_up
+
+_FORM = "mapl certificate/1"
+_FIELDS = (
+    "form",
+    "mapl",
+    "guarantee",
+    "epsilon",
+    "delta",
+    "unit",
+    "neighbours",
+    "mechanism",
+    "public",
+    "ledger",
+    "events",
+    "model_sha256",
+)
+
+
+def make(
+    events: Sequence[Event],
+    *,
+    delta: float,
+    unit: str,
+    neighbours: str,
+    mechanism: str,
+    public: Mapping[str, Any],
+    ledger: str | Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the certificate of some events; epsilon is rounded up to 6 digits.
+
+    Parameters
+    ----------
+    events : sequence of Event
+        Everything that was released.
+    delta : float
+        For which epsilon is stated.
+    unit, neighbours : str
+        Whose presence is protected, and how neighbours differ: "if one record is ...".
+    mechanism : str
+        How votes were released.
+    public : mapping
+        What was assumed to be public, as JSON values.
+    ledger : str or mapping
+        Where the budget was kept: in words, or the receipt of a ledger.
+    """
+    exact = accounting.epsilon(events, delta=delta)
+    epsilon = decimals_up(exact, 6) if math.isfinite(exact) else None
+    return {
+        "form": _FORM,
+        "mapl": __version__,
+        "guarantee": _sentence(epsilon, delta, neighbours),
+        "epsilon": epsilon,
+        "delta": delta,
+        "unit": unit,
+        "neighbours": neighbours,
+        "mechanism": mechanism,
+        "public": dict(public),
+        "ledger": ledger,
+        "events": [event.to_json() for event in events],
+        "model_sha256": None,
+    }
+
+
+def protection(*, grouped: bool, privacy: str = "records") -> dict[str, str]:
+    """Return unit and neighbours, in words, of a release."""
+    unit = "all records of one group" if grouped else "a record"
+    neighbours = {
+        "records": f"if one unit ({unit}) is added to the private data or removed",
+        "labels": f"if the labels of one unit ({unit}) are changed",
+    }
+    return {"unit": unit, "neighbours": neighbours[privacy]}
+
+
+def of_classifier(fitted: Any, receipt: str | Mapping[str, Any]) -> dict[str, Any]:
+    """Return the certificate of a fitted `PrivateClassifier`."""
+    declared = fitted.classes is not None
+    assumed = "X_public, classes and all parameters do not come from private data"
+    if not declared:
+        assumed = (
+            "X_public and all parameters do not come from private data; the list of "
+            "classes does, and is not protected"
+        )
+    return make(
+        fitted.events_,
+        delta=fitted.delta,
+        **protection(grouped=fitted._grouped, privacy=fitted.privacy),
+        mechanism="dissent" if fitted.plan_ is None else fitted.plan_.name,
+        public={
+            "n_teachers": fitted.n_teachers_,
+            "classes": fitted.classes_.tolist(),
+            "classes_declared": declared,
+            "n_public": len(fitted.public_labels_),
+            "privacy": fitted.privacy,
+            "assumed": assumed,
+        },
+        ledger=receipt,
+    )
+
+
+def _sentence(epsilon: float | None, delta: float, neighbours: str) -> str:
+    if epsilon is None:
+        return "WORTHLESS: seeded or insufficient noise; nobody is protected."
+    return (
+        f"Whatever is computed from what was published, its probability changes by at "
+        f"most a factor {math.exp(min(epsilon, 700)):.4g} (e^{epsilon:g}), up to "
+        f"{delta:g}, {neighbours}."
+    )
+
+
+def with_model(certificate: Mapping[str, Any], model: Path) -> dict[str, Any]:
+    """Return the certificate with the digest of a model file."""
+    return {**certificate, "model_sha256": digest(model)}
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    return sha256(path.read_bytes()).hexdigest()
+
+
+def verify(certificate: Mapping[str, Any], *, model: Path | None = None) -> float:
+    """Recompute what a certificate claims, and return its epsilon.
+
+    Raises
+    ------
+    CertificateError
+        If a field is missing or too many, an event is unknown, the events cost more
+        than is claimed, the sentence says something else, or the model is another one.
+
+    Examples
+    --------
+    >>> from fractions import Fraction
+    >>> from mapl import certificate
+    >>> from mapl.privacy.events import GaussianEvent
+    >>> made = certificate.make(
+    ...     [GaussianEvent(sigma=Fraction(40), steps=100)],
+    ...     delta=1e-5, unit="record", neighbours="if one record is added",
+    ...     mechanism="dissent", public={"n_teachers": 250}, ledger="none",
+    ... )
+    >>> round(certificate.verify(made), 2)
+    0.93
+    """
+    if not isinstance(certificate, Mapping) or set(certificate) != set(_FIELDS):
+        raise CertificateError(
+            f"A certificate must have the fields {', '.join(_FIELDS)}; this has others."
+        )
+    if certificate["form"] != _FORM:
+        raise CertificateError(
+            f"Certificate form {certificate['form']!r} is unknown to this version. "
+            "Upgrade mapl."
+        )
+    claimed, delta = certificate["epsilon"], certificate["delta"]
+    try:
+        events = [from_json(event) for event in certificate["events"]]
+        found = accounting.epsilon(events, delta=delta)
+        sentence = _sentence(claimed, delta, certificate["neighbours"])
+    except (MaplError, TypeError, ValueError, KeyError) as error:
+        raise CertificateError(f"The certificate cannot be read: {error}") from error
+    if claimed is None or not found <= claimed:
+        raise CertificateError(
+            f"The events cost epsilon {found:.6g} at delta {delta:g}, "
+            f"the certificate claims {claimed}."
+        )
+    if certificate["guarantee"] != sentence:
+        raise CertificateError("The certificate's sentence is not what it certifies.")
+    if model is not None and digest(model) != certificate["model_sha256"]:
+        raise CertificateError(
+            f"{model} is not the model that was certified: its digest differs."
+        )
+    return float(claimed)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return the certificate in a file."""
+    try:
+        return dict(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        raise CertificateError(f"{path} holds no certificate: {error}") from error
+
+
+def write(certificate: Mapping[str, Any], path: Path) -> None:
+    """Write a certificate as JSON."""
+    path.write_text(json.dumps(certificate, indent=2) + "\n")

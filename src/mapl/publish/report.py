@@ -1,0 +1,125 @@
+"""The report: a page about what was released, for a reader. Public values only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import Any
+
+from mapl.publish.meaning import in_plain_words
+
+_HOW = {
+    "dissent": "noisy shares of the vote; a teacher pays where it disagrees with a "
+    "public guess (dissent)",
+    "noisy-max": "the class with most votes after noise; every answer is paid for "
+    "(noisy-max)",
+    "sparse-vector": "the class with most votes where the lead is clear after noise; "
+    "only answers that are withheld are paid for (sparse-vector)",
+}
+
+
+def render(
+    certificate: Mapping[str, Any],
+    counts: Mapping[str, int],
+    *,
+    spending: Sequence[tuple[int, float]] = (),
+    score: Mapping[str, Any] | None = None,
+) -> str:
+    """Return the page.
+
+    Parameters
+    ----------
+    certificate : mapping
+        As made by `mapl.publish.certificate`.
+    counts : mapping
+        How many public points got which label.
+    spending : sequence of (int, float)
+        For each batch, how many points it had, and the part of the price used by then.
+    score : mapping or None
+        Accuracy and confusion on a test file that was declared public.
+    """
+    public = certificate["public"]
+    facts = {
+        "epsilon": certificate["epsilon"],
+        "delta": certificate["delta"],
+        "protected unit": certificate["unit"],
+        "teachers": public["n_teachers"],
+        "public points": public["n_public"],
+        "how votes were released": _HOW[certificate["mechanism"]],
+        "budget": _budget(certificate["ledger"]),
+        "assumed": public["assumed"],
+        "classes": "declared by the caller"
+        if public["classes_declared"]
+        else "read from the private labels, hence not protected",
+    }
+    template = (files("mapl.publish") / "report.html").read_text(encoding="utf-8")
+    return Template(template).substitute(
+        guarantee=escape(certificate["guarantee"]),
+        plain=_plain_words(certificate),
+        facts=_rows([(name, str(value)) for name, value in facts.items()]),
+        labels=_bars(counts),
+        spending=_spending(spending),
+        score=_score(score) if score else "",
+    )
+
+
+def _plain_words(certificate: Mapping[str, Any]) -> str:
+    if certificate["epsilon"] is None:  # there is no guarantee
+        return ""
+    return in_plain_words(
+        certificate["epsilon"],
+        certificate["delta"],
+        unit=certificate["unit"],
+        privacy=certificate["public"]["privacy"],
+    )
+
+
+def _rows(pairs: Sequence[tuple[str, str]]) -> str:
+    return "".join(
+        f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>"
+        for name, value in pairs
+    )
+
+
+def _budget(ledger: str | Mapping[str, Any]) -> str:
+    if isinstance(ledger, str):
+        return ledger
+    rows = ", ".join(map(str, ledger["rows"]))
+    return f"of {ledger['dataset']!r} in ledger {ledger['id']}, row {rows}"
+
+
+def _spending(spending: Sequence[tuple[int, float]]) -> str:
+    bar = "<span class='bar' style='width: {:.2f}rem'></span>"
+    return "".join(
+        f"<tr><td>{number}</td><td class='number'>{asked:,}</td>"
+        f"<td>{bar.format(12 * min(part, 1))} {min(part, 1):.0%}</td></tr>"
+        for number, (asked, part) in enumerate(spending, start=1)
+    )
+
+
+def _bars(counts: Mapping[str, int]) -> str:
+    most = max(counts.values(), default=1) or 1
+    bar = "<span class='bar' style='width: {:.2f}rem'></span>"
+    return "".join(
+        f"<tr><th>{escape(name)}</th><td class='number'>{count:,}</td>"
+        f"<td>{bar.format(18 * count / most)}</td></tr>"
+        for name, count in counts.items()
+    )
+
+
+def _score(score: Mapping[str, Any]) -> str:
+    classes = [escape(name) for name in score["classes"]]
+    head = "".join(f"<th>{name}</th>" for name in classes)
+    body = "".join(
+        f"<tr><th>{name}</th>"
+        + "".join(f"<td class='number'>{count:,}</td>" for count in row)
+        + "</tr>"
+        for name, row in zip(classes, score["confusion"], strict=True)
+    )
+    return (
+        f"<h2>Score on the public test file</h2><p>Accuracy {score['accuracy']:.2%}. "
+        "True classes down, predicted across:</p>"
+        f"<table><tr><td></td>{head}</tr>{body}</table>"
+    )

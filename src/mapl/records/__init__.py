@@ -1,0 +1,1 @@
+"""Private records come in here: types, keys, chunks, labels, files."""

@@ -1,0 +1,88 @@
+"""Labels to class indices and back, label by label."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils import assert_all_finite
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
+
+from mapl.arrays import Array, Ints
+from mapl.errors import ParameterError
+
+UNKNOWN = -1  # the code of what is no class
+
+
+def declared_classes(classes: Any) -> Array:
+    """Return the classes that the caller declares, sorted."""
+    if len(classes) == 0:
+        raise ParameterError("classes must name every label that may occur.")
+    return np.unique(np.asarray(classes))
+
+
+def encode(y: Any, classes: Array) -> Ints:
+    """Return the class index of each label, `UNKNOWN` for what is no class.
+
+    Labels are compared as texts, so 1, 1.0, True and "1" are one label: one label that
+    is no number turns all labels of a file into texts, and a missing one turns integers
+    into floats.
+    """
+    codes = {label_text(label): code for code, label in enumerate(classes.tolist())}
+    distinct, index = _distinct(y)
+    found = [codes.get(label_text(label), UNKNOWN) for label in distinct]
+    return np.array(found, dtype=np.int64)[index]
+
+
+def encode_declared(y: Any, classes: Array) -> Ints:
+    """Return the class index of each label; refuse a label that is no class."""
+    codes = encode(y, classes)
+    if (codes == UNKNOWN).any():
+        raise ParameterError(
+            "y holds a label that is not among classes. Declare every label that may "
+            "occur."
+        )
+    return codes
+
+
+def encode_predictions(predictions: Any, labels: Array, codes: Ints) -> Ints:
+    """Return the code of each predicted label, `UNKNOWN` for anything else."""
+    given = np.asarray(predictions).reshape(-1)
+    out = np.full(given.shape, UNKNOWN, dtype=np.int64)
+    for label, code in zip(labels, codes, strict=True):
+        out[given == label] = code
+    return out
+
+
+def label_text(label: Any) -> str:
+    """Return one label as text."""
+    if isinstance(label, bool | np.bool_):
+        return str(int(label))
+    if isinstance(label, float) and label.is_integer():
+        return str(int(label))
+    return str(label)
+
+
+def checked_labels(y: Any) -> Array:
+    """Check labels as scikit-learn does, without showing how many there are."""
+    try:
+        y = column_or_1d(y, warn=True)
+    except ValueError:
+        raise ParameterError("y should be a 1d array of labels.") from None
+    assert_all_finite(y, input_name="y")
+    check_classification_targets(y)
+    return np.asarray(y)
+
+
+def _distinct(y: Any) -> tuple[list[Any], Ints]:
+    """Return the distinct labels, and the place of each label among them."""
+    if isinstance(y, np.ndarray) and y.dtype.kind in "biufUS":
+        distinct, index = np.unique(y, return_inverse=True)
+        return distinct.tolist(), index.reshape(-1)
+    names = ("to_pylist", "tolist")  # pyarrow; numpy and pandas
+    listed = next((getattr(y, name) for name in names if hasattr(y, name)), None)
+    labels = list(y) if listed is None else listed()
+    places: dict[str, int] = {}
+    order = [places.setdefault(label_text(label), len(places)) for label in labels]
+    return list(places), np.array(order, dtype=np.int64)

@@ -1,0 +1,81 @@
+"""The private records of one fit, and how they are told from the public points."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.utils import _safe_indexing
+
+from mapl.arrays import Ints, Words, n_rows
+from mapl.errors import ParameterError
+from mapl.records.keys import record_keys
+from mapl.records.schema import cast_like
+
+
+@dataclass(frozen=True)
+class PrivateRecords:
+    """Validated records with the keys that decide their chunks.
+
+    Attributes
+    ----------
+    X : array-like, DataFrame, sparse matrix or sequence of strings
+        The features.
+    codes : ndarray of int
+        The class index of each record.
+    groups : array-like or None
+        Whose record each is.
+    keys : ndarray
+        A digest of each record; of its features alone if only labels are private.
+    digests : ndarray
+        The keys, with the labels where these are no part of them: for a ledger.
+    """
+
+    X: Any
+    codes: Ints
+    groups: Any
+    keys: Words
+    digests: Words
+
+
+def private_records(X: Any, codes: Ints, groups: Any, pool: Any) -> PrivateRecords:
+    """Give records the types of the public pool, and hash them."""
+    X = cast_like(X, pool)
+    keys = record_keys(X, codes)
+    return PrivateRecords(X, codes, groups, keys, keys)
+
+
+def private_labels(X: Any, codes: Ints, groups: Any) -> PrivateRecords:
+    """Hash features that are public; the labels decide no chunk."""
+    keys = record_keys(X, None)
+    digests = np.column_stack((keys, codes.astype(np.uint64)))
+    return PrivateRecords(X, codes, groups, keys, digests)
+
+
+def split_public_features(
+    X: Any, codes: Ints, groups: Any, *, seed: int
+) -> tuple[Any, Ints, Any, Any]:
+    """Cut records in two by position: private labels, and public points.
+
+    Only for features that are public.
+    """
+    n = n_rows(X)
+    order = np.random.default_rng(seed).permutation(n)
+    kept, given = np.sort(order[: (n + 1) // 2]), np.sort(order[(n + 1) // 2 :])
+    if given.size == 0:
+        given = kept
+    if groups is not None:
+        groups = _safe_indexing(groups, kept)
+    return _safe_indexing(X, kept), codes[kept], groups, _safe_indexing(X, given)
+
+
+def check_lengths(X: Any, y: Any, groups: Any) -> None:
+    """Refuse data of several lengths; the lengths are private."""
+    if isinstance(groups, str):
+        raise ParameterError(
+            "groups must say of each record whose it is, got the name of a column. "
+            "Pass the column itself."
+        )
+    if len({n_rows(data) for data in (X, y, groups) if data is not None}) > 1:
+        raise ParameterError("X, y and groups must have the same length.")

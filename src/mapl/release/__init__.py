@@ -1,0 +1,1 @@
+"""The door: here, and nowhere else, private values become public."""

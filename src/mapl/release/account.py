@@ -1,0 +1,170 @@
+"""Who is charged for a release: a budget in memory, or a job in a ledger.
+
+An account is charged before any noise is drawn, and nothing is ever refunded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mapl.arrays import Words
+from mapl.errors import ParameterError, positive, probability
+from mapl.ledger.rules import check_composition
+from mapl.privacy import accounting
+from mapl.privacy.events import Event
+
+if TYPE_CHECKING:
+    from mapl.ledger.job import State, StoredStep
+
+
+class Account(Protocol):
+    """What a release needs of whoever is charged for it.
+
+    Attributes
+    ----------
+    events : list of Event
+        What was charged.
+    paid_before : bool
+        Whether an earlier run of the same job was charged, so that this one is free.
+    seed : int
+        Seeds the private computation; a job that was begun before keeps its own.
+    """
+
+    events: list[Event]
+    paid_before: bool
+    seed: int
+
+    def check(self, event: Event) -> None:
+        """Refuse an event that does not fit; charge nothing."""
+
+    def charge(self, event: Event) -> None:
+        """Charge an event, or refuse it and change nothing."""
+
+    def stored_step(self, step: int) -> StoredStep | None:
+        """Return what an earlier run of the same job committed of a step."""
+
+    def commit_question(self, step: int, state: State, question: bytes) -> None:
+        """Commit what is asked and the state of the mechanism, before the noise."""
+
+    def commit_reply(
+        self, step: int, state: State, reply: bytes
+    ) -> tuple[State, bytes]:
+        """Commit a reply before it leaves; return what was committed first."""
+
+    def checkpoint_dir(self) -> AbstractContextManager[str | None]:
+        """A private folder for finished teachers, if the account outlives a crash."""
+
+    def receipt(self) -> str | dict[str, Any]:
+        """Return what a certificate says of the account. Public."""
+
+
+class Budget:
+    """An account in memory: it lasts as long as the object.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        What may be charged.
+    seed : int
+        Seeds the private computation.
+
+    Examples
+    --------
+    >>> from fractions import Fraction
+    >>> from mapl.privacy.events import GaussianEvent
+    >>> from mapl.release.account import Budget
+    >>> budget = Budget(epsilon=1.0, delta=1e-5)
+    >>> budget.charge(GaussianEvent(sigma=Fraction(50), steps=100))
+    >>> round(budget.epsilon_spent, 2)
+    0.73
+    """
+
+    paid_before = False
+
+    def __init__(self, *, epsilon: float, delta: float, seed: int = 0) -> None:
+        self.epsilon = positive(epsilon=epsilon)
+        self.delta = probability(delta=delta)
+        self.seed = seed
+        self.events: list[Event] = []
+
+    @property
+    def epsilon_spent(self) -> float:
+        """What all events charged so far cost at this delta."""
+        return accounting.epsilon(self.events, delta=self.delta)
+
+    def check(self, event: Event) -> None:
+        """Refuse an event that does not fit; charge nothing."""
+        check_composition(self.events, event, epsilon=self.epsilon, delta=self.delta)
+
+    def charge(self, event: Event) -> None:
+        """Charge an event, or refuse it and change nothing."""
+        self.check(event)
+        self.events.append(event)
+
+    def stored_step(self, step: int) -> StoredStep | None:
+        """Return None: nothing is stored."""
+        return None
+
+    def commit_question(self, step: int, state: State, question: bytes) -> None:
+        """Do nothing: a crash loses the answer too."""
+
+    def commit_reply(
+        self, step: int, state: State, reply: bytes
+    ) -> tuple[State, bytes]:
+        """Return state and reply as they are."""
+        return state, reply
+
+    @contextmanager
+    def checkpoint_dir(self) -> Iterator[None]:
+        """Provide no folder: nothing survives a crash."""
+        yield None
+
+    def receipt(self) -> str:
+        """Return what a certificate says of the account."""
+        return "in memory: this budget is of this fit alone, and is not kept"
+
+
+def open_account(
+    *,
+    epsilon: float,
+    delta: float,
+    ledger: str | None,
+    dataset: str | None,
+    request: bytes,
+    note: str,
+    seed: int,
+    keys: Words,
+) -> Account:
+    """Open the account that a release is charged to.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Limits of a budget in memory; a ledger has its own limits, and states prices at
+        this delta.
+    ledger, dataset : str or None
+        URL of a ledger, and the name of the data set there; both or none.
+    request : bytes
+        Everything that identifies the release. Public values only.
+    note : str
+        For the ledger's history. Public.
+    seed : int
+        Seeds the private computation, unless the same job was begun before.
+    keys : ndarray
+        Digests of the records; the ledger warns of a mix-up. Private.
+    """
+    if (ledger is None) != (dataset is None):
+        raise ParameterError(
+            "ledger and dataset must be given together: where the budget is kept, and "
+            "under which name."
+        )
+    if ledger is None:
+        return Budget(epsilon=epsilon, delta=delta, seed=seed)
+    from mapl.ledger.ledger import Ledger
+
+    opened = Ledger(ledger)
+    job = opened.job(str(dataset), request, delta=delta, what=note)
+    job.begin({"seed": seed, "data": opened.digest(keys)})
+    return job

@@ -1,0 +1,1 @@
+"""One teacher for each chunk, and their votes. Everything here is private."""

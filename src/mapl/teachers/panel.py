@@ -1,0 +1,151 @@
+"""Teachers that are ready to be asked: public points in, votes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from sklearn.utils import _safe_indexing
+
+from mapl.arrays import Integers, Ints, n_rows
+from mapl.privacy.votes import NO_VOTE
+from mapl.progress import Progress
+from mapl.teachers import linear
+from mapl.teachers.stacked import CoefficientStack
+from mapl.teachers.training import Teacher
+from mapl.teachers.workers import run_tasks, silent
+
+if TYPE_CHECKING:  # loaded when teachers are asked; workers that train do without it
+    from mapl.teachers.trees import Ensemble, Trees
+
+_BLOCK_CELLS = 1 << 24  # cells of the public data that are asked at a time
+
+
+def ask(
+    teachers: list[Teacher | None],
+    features: Any,
+    *,
+    n_classes: int,
+    n_jobs: int | None = None,
+) -> Integers:
+    """Return the votes of all teachers, shape (n_teachers, n_queries).
+
+    The public data is read in blocks, so memory stays bounded by the votes themselves.
+    """
+    return Panel(teachers, n_classes=n_classes).ask(features, n_jobs=n_jobs)
+
+
+class Panel:
+    """Teachers that are ready to be asked, again and again.
+
+    Linear models are stacked into one matrix, small trees into one table; the others
+    are asked one by one. How a teacher is asked depends on that teacher alone, and so
+    do its votes.
+    """
+
+    def __init__(self, teachers: list[Teacher | None], *, n_classes: int) -> None:
+        self.teachers, self.n_classes = teachers, n_classes
+        from mapl.teachers.trees import Ensemble, Trees
+
+        with silent():
+            ready = [_ready(teacher) for teacher in teachers]
+        self._linear = [j for j, form in enumerate(ready) if isinstance(form, tuple)]
+        self._trees = [j for j, form in enumerate(ready) if isinstance(form, Ensemble)]
+        self._others = [j for j, form in enumerate(ready) if form is None]
+        self._stack: CoefficientStack | None = None
+        self._forest: Trees | None = None
+        if self._linear:
+            models = [form if isinstance(form, tuple) else None for form in ready]
+            self._stack = CoefficientStack(models, n_classes=n_classes)
+        if self._trees:
+            self._forest = Trees([cast(Ensemble, ready[j]) for j in self._trees])
+            self._codes = np.full((len(self._trees), n_classes), NO_VOTE)
+            for row, j in zip(self._codes, self._trees, strict=True):
+                codes = cast(Teacher, teachers[j]).own_codes()
+                row[: len(codes)] = codes
+
+    def ask(self, features: Any, *, n_jobs: int | None = None) -> Integers:
+        """Return the votes, shape (n_teachers, n_queries)."""
+        n = n_rows(features)
+        dtype = np.int8 if self.n_classes <= 127 else np.int32
+        votes = np.full((len(self.teachers), n), NO_VOTE, dtype=dtype)
+        step = max(1, _BLOCK_CELLS // max(1, _n_columns(features)))
+        for start in range(0, n, step):
+            rows = slice(start, min(n, start + step))
+            block = features if step >= n else _safe_indexing(features, rows)
+            with silent():
+                self._ask_block(block, votes[:, rows], n_jobs)
+        return votes
+
+    def _ask_block(self, block: Any, votes: Integers, n_jobs: int | None) -> None:
+        each = list(self._others)
+        numbers = _numbers(block) if self._stack or self._forest else None
+        if self._stack:
+            if numbers is not None:
+                self._stack.votes(numbers, votes)
+            else:
+                each += self._linear
+        if self._forest:
+            if numbers is not None and self._forest.takes(numbers):
+                own = self._forest.votes(numbers)
+                votes[self._trees] = np.take_along_axis(self._codes, own, axis=1)
+            else:
+                each += self._trees
+
+        def job(i: int) -> Callable[[], Any]:
+            return lambda: _vote(self.teachers[each[i]], block)
+
+        with Progress("Asking teachers", len(self.teachers)) as progress:
+            # How many teachers have votes at all is private: the bar does not show it.
+            progress.advance(len(self.teachers) - len(each))
+            answers = run_tasks(job, len(each), progress, n_jobs=n_jobs, threads=True)
+            for j, answer in zip(each, answers, strict=True):
+                if answer is not None:
+                    votes[j] = answer
+
+
+def _ready(teacher: Teacher | None) -> tuple[Any, ...] | Ensemble | None:
+    """Return a teacher's coefficients, or its trees if they are quick; else None."""
+    from mapl.teachers import trees
+
+    if teacher is None or teacher.model is None:
+        return None
+    try:
+        if affine := linear.affine(teacher.model):
+            return *affine, teacher.own_codes()
+        if trees.reads(teacher.model):
+            ensemble = trees.Ensemble(teacher.model)
+            return ensemble if ensemble.quick else None
+    except Exception:
+        return None  # the error is private
+    return None
+
+
+def _numbers(block: Any) -> Any:
+    """Return the block as finite numbers, or None if it is something else."""
+    if hasattr(block, "tocsr"):
+        return None
+    raw = np.asarray(block)
+    try:
+        numbers = raw.astype(np.float64, copy=False)
+    except (TypeError, ValueError):
+        return None
+    # Beyond 2^53 integers are rounded on the way, and would be rounded twice.
+    largest = np.inf if raw.dtype.kind == "f" else 2.0**53
+    good = numbers.ndim == 2 and (np.abs(numbers) < largest).all()
+    return numbers if good else None
+
+
+def _vote(teacher: Teacher | None, features: Any) -> Ints | None:
+    """Return the votes of one teacher; None if it has none, or not one for each row."""
+    try:
+        votes = None if teacher is None else teacher.vote(features)
+    except Exception:
+        return None
+    return votes if votes is not None and len(votes) == n_rows(features) else None
+
+
+def _n_columns(data: Any) -> int:
+    shape: Any = getattr(data, "shape", ())
+    return int(shape[1]) if len(shape) > 1 else 64  # texts: a guess

@@ -1,0 +1,600 @@
+"""The commands, run as people run them, on files."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from mapl.cli import main
+from mapl.cli.learn import _Data, _show_columns
+from mapl.cli.output import errors_in_one_line
+from mapl.publish import report
+from mapl.records.schema import Column, Schema, cell_text
+
+
+def run(*arguments: Any, code: int = 0) -> Any:
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def table(n: int, seed: int) -> Any:
+    rng = np.random.default_rng(seed)
+    age = rng.integers(18, 90, n)
+    town = rng.choice(["York", "Bath", "Ely"], n)
+    rich = age + 20 * (town == "Bath") + rng.normal(0, 8, n) > 60
+    frame = pd.DataFrame(
+        {"age": age, "town": town, "rich": np.where(rich, "yes", "no")}
+    )
+    frame["person"] = np.arange(n) % (n // 2)
+    return frame
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("files")
+    private = table(3000, 0)
+    private.loc[3, "age"] = None
+    private["age"] = private["age"].astype(object)
+    private.loc[4, "age"] = "unknown"
+    private.loc[5, "town"] = None
+    private.loc[6, "rich"] = None
+    private["only_private"] = 1
+    private.to_csv(path / "private.csv", index=False)
+    public = table(800, 1).drop(columns=["rich", "person"]).assign(only_public="x")
+    public.to_parquet(path / "public.parquet")
+    table(500, 2).to_csv(path / "test.csv", index=False)
+    return path
+
+
+def learn(folder: Path, out: Path, *more: Any, code: int = 0) -> Any:
+    return run(
+        "learn",
+        folder / "private.csv",
+        "--target",
+        "rich",
+        "--public",
+        folder / "public.parquet",
+        "--epsilon",
+        4,
+        "--teachers",
+        30,
+        "--out",
+        out,
+        *more,
+        code=code,
+    )
+
+
+@pytest.fixture(scope="module")
+def learned(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("out")
+    more = ("--classes", "no,yes", "--groups", "person", "--test", folder / "test.csv")
+    result = learn(folder, out, *more, "--test-is-public", "--json")
+    assert "only_private, only_public" in result.stderr
+    shown = json.loads(result.stdout)
+    assert shown["accuracy"] > 0.75
+    assert shown["epsilon"] <= 4
+    assert shown["answered"] + shown["abstained"] == 800
+    assert shown["answered"] > 500
+    return out
+
+
+def test_learn_writes_what_may_be_published_and_nothing_else(learned: Path) -> None:
+    names = {path.name for path in learned.iterdir()}
+    assert names == {"model.skops", "certificate.json", "labels.parquet", "report.html"}
+    labels = pd.read_parquet(learned / "labels.parquet")
+    assert labels.columns.tolist() == ["age", "town", "label"]
+    assert set(labels["label"].dropna()) == {"no", "yes"}
+    page = (learned / "report.html").read_text()
+    assert "at most a factor" in page
+    assert "Accuracy" in page
+    for name in ("certificate.json", "report.html"):  # model.skops has chance names
+        text = (learned / name).read_text()
+        assert "2999" not in text  # the number of private records
+        assert "3000" not in text
+
+
+def test_a_score_that_is_not_public_stays_on_the_terminal(
+    folder: Path, tmp_path: Path
+) -> None:
+    more = ("--classes", "no,yes", "--test", folder / "test.csv", "--mechanism")
+    result = learn(folder, tmp_path, *more, "noisy-max")
+    assert "accuracy" in result.stdout
+    page = (tmp_path / "report.html").read_text()
+    assert "Accuracy" not in page
+    assert "no answer" in page
+
+
+@pytest.mark.parametrize(
+    ("privacy", "unit", "epsilon", "expected"),
+    [
+        ("records", "a record", 1.0, "hold a certain record or do not"),
+        ("records", "all records of one group", 1.0, "hold the records of a certain"),
+        ("labels", "a record", 1.0, "a certain record may be labelled in two ways"),
+        ("records", "a record", 0.0, "probability of at most 50.1%"),  # delta
+    ],
+)
+def test_a_report_says_what_epsilon_means(
+    learned: Path, privacy: str, unit: str, epsilon: float, expected: str
+) -> None:
+    signed = json.loads((learned / "certificate.json").read_text())
+    signed |= {"unit": unit, "epsilon": epsilon}
+    signed["public"] |= {"privacy": privacy}
+    page = " ".join(report.render(signed, {"no": 1}).split())
+    assert expected in page
+    assert ("at most 73.2%" in page) == (epsilon == 1)  # 73.11, rounded up
+    worthless = report.render(signed | {"epsilon": None}, {"no": 1})
+    assert "In plain words" not in worthless
+
+
+@pytest.mark.filterwarnings("ignore::mapl.PrivacyWarning")
+def test_any_estimator_by_name_or_path(folder: Path, tmp_path: Path) -> None:
+    for name in ("tree", "boosting", "forest", "sklearn.naive_bayes.BernoulliNB"):
+        learn(folder, tmp_path, "--estimator", name, "--teachers", 2, "--epsilon", 20)
+        out = tmp_path / "labels.csv"
+        run("predict", tmp_path, folder / "test.csv", "--out", out)
+        assert len(pd.read_csv(out)) == 500
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_predict_labels_a_file(
+    learned: Path, folder: Path, tmp_path: Path, ending: str
+) -> None:
+    out = tmp_path / f"labels.{ending}"
+    result = run("predict", learned, folder / "test.csv", "--out", out, "--json")
+    assert json.loads(result.stdout)["records"] == 500
+    labelled = pd.read_csv(out) if ending == "csv" else pd.read_parquet(out)
+    assert (labelled["prediction"] == labelled["rich"]).mean() > 0.75
+
+
+def test_certificate_verify_recomputes_and_refuses(
+    learned: Path, tmp_path: Path
+) -> None:
+    path = learned / "certificate.json"
+    shown = json.loads(run("certificate", "verify", path, "--json").stdout)
+    assert shown["holds"]
+    assert shown["model"].endswith("model.skops")
+    tampered = json.loads(path.read_text())
+    tampered["epsilon"] = 0.1
+    other = tmp_path / "certificate.json"
+    other.write_text(json.dumps(tampered))
+    assert "claims 0.1" in run("certificate", "verify", other, code=2).stderr
+    other.write_text(path.read_text())
+    assert "not checked" in run("certificate", "verify", other).stdout
+    refused = run("certificate", "verify", path, "--model", other, code=2)
+    assert "is not the model that was certified" in refused.stderr
+
+
+def test_a_model_with_code_in_it_is_not_loaded(
+    learned: Path, tmp_path: Path, folder: Path
+) -> None:
+    import skops.io
+
+    from mapl import certificate
+
+    for name in ("certificate.json", "model.skops"):
+        (tmp_path / name).write_bytes((learned / name).read_bytes())
+    skops.io.dump(CliRunner(), tmp_path / "model.skops")
+    out = ("--out", tmp_path / "labels.csv")
+    assert (
+        "digest differs"
+        in run("predict", tmp_path, folder / "test.csv", *out, code=2).stderr
+    )
+    signed = certificate.read(tmp_path / "certificate.json")
+    resigned = certificate.with_model(signed, tmp_path / "model.skops")
+    certificate.write(resigned, tmp_path / "certificate.json")
+    refused = run("predict", tmp_path, folder / "test.csv", *out, code=2)
+    assert "not trusted: click.testing.CliRunner" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--target", "wealth"], "Column 'wealth' is not in"),
+        (["--groups", "nobody"], "Column 'nobody' is not in"),
+        (["--epsilon", "0"], "epsilon must be a finite number > 0, got 0.0"),
+        (["--estimator", "magic"], "estimator must be one of logistic"),
+        (["--mechanism", "magic"], "mechanism must be one of"),
+        (["--classes", "a,b"], "label that is not among classes"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_2(
+    folder: Path, tmp_path: Path, more: list[str], message: str
+) -> None:
+    result = learn(folder, tmp_path / "out", *["--classes", "no,yes"], *more, code=2)
+    assert message in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_files_that_are_no_tables_show_none_of_their_lines(
+    folder: Path, tmp_path: Path
+) -> None:
+    bad = tmp_path / "private.csv"
+    bad.write_text('a,b\n"secret')
+    result = run(
+        *("learn", bad, "--target", "a", "--public", folder / "public.parquet"),
+        *("--epsilon", 1, "--out", tmp_path / "out"),
+        code=2,
+    )
+    assert "cannot be read as a table" in result.stderr
+    assert "secret" not in result.output
+    other = tmp_path / "other.csv"
+    pd.DataFrame({"z": [1], "rich": ["yes"]}).to_csv(other, index=False)
+    named = ("--target", "rich", "--epsilon", 1, "--out", tmp_path / "out")
+    none = run("learn", other, "--public", folder / "public.parquet", *named, code=2)
+    assert "no column in common" in none.stderr
+
+
+def test_columns_that_are_missing_are_named(
+    learned: Path, folder: Path, tmp_path: Path
+) -> None:
+    short = tmp_path / "short.csv"
+    pd.DataFrame({"age": [1]}).to_csv(short, index=False)
+    out = ("--out", tmp_path / "labels.csv")
+    said = run("predict", learned, short, *out, code=2).stderr
+    assert "Column 'town' is not in" in said
+    more = ("--classes", "no,yes", "--test", short)
+    said = learn(folder, tmp_path / "out", *more, code=2).stderr
+    assert "Column 'town' is not in" in said
+
+
+def test_nothing_is_said_of_columns_that_both_files_have(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    frame = table(2, 0)
+    _show_columns(_Data(frame, frame, Schema.of_numbers_and_texts(frame), []))
+    assert "only in one" not in capsys.readouterr().err
+
+
+def test_budget_errors_exit_3(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, tmp_path: Path
+) -> None:
+    expensive = SimpleNamespace(
+        delta=lambda *_, **__: 1.0, epsilon=lambda events, **_: 9.0 * len(events)
+    )
+    monkeypatch.setattr("mapl.ledger.rules.accounting", expensive)
+    refused = learn(folder, tmp_path / "out", "--classes", "no,yes", code=3)
+    assert "Budget exceeded" in refused.stderr
+
+
+def test_a_ledger_keeps_the_budget_of_all_commands(
+    folder: Path, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/budget.db"
+    named = ("--ledger", url, "--dataset", "folk", "--classes", "no,yes", "--seed")
+    out = tmp_path / "out"
+    assert "no ledger" in learn(folder, out, *named, 1, code=2).stderr
+    made = run(
+        *("ledger", "create", url, "--dataset", "folk", "--epsilon", 5),
+        *("--delta", 1e-4, "--json"),
+    )
+    assert json.loads(made.stdout)["epsilon_spent"] == 0
+    for _ in range(2):  # the same again costs nothing
+        learn(folder, out, *named, 1)
+    assert "'folk' exceeded" in learn(folder, out, *named, 2, code=3).stderr
+    (found,) = json.loads(run("ledger", "show", url, "--json").stdout)["datasets"]
+    assert 3.9 < found["epsilon_spent"] <= 4
+    assert (found["epsilon_limit"], found["delta_limit"]) == (5, 1e-4)
+    assert (found["name"], found["delta_spent"]) == ("folk", 1e-5)
+    picture = tmp_path / "spent.png"
+    shown = run("ledger", "show", url, "--plot", picture).stdout
+    assert "folk" in shown
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert "30 teachers" in run("ledger", "history", url, "--dataset", "folk").stdout
+    assert run("ledger", "history", url, "--dataset", "kin", code=2).stderr
+    rows = json.loads(run("ledger", "history", url, "--json").stdout)["rows"]
+    assert rows[2]["event"]["kind"] == "gaussian/1"
+    assert json.loads(run("ledger", "verify", url, "--json").stdout)["holds"]
+    for ending in ("csv", "json"):
+        file = tmp_path / f"history.{ending}"
+        run("ledger", "export", url, "--out", file)
+        assert "left" not in file.read_text()
+        assert "sealed" not in file.read_text()
+    assert len(pd.read_csv(tmp_path / "history.csv")) == len(rows)
+
+    checked = run("certificate", "verify", out, "--ledger", url).stdout
+    assert url in checked
+    other = f"sqlite:///{tmp_path}/other.db"
+    run("ledger", "create", other, "--dataset", "a", "--epsilon", 5, "--delta", 1e-4)
+    wrong = run("certificate", "verify", out, "--ledger", other, code=2)
+    assert "no such rows" in wrong.stderr
+    learn(folder, out, "--classes", "no,yes")
+    none = run("certificate", "verify", out, "--ledger", url, code=2)
+    assert "names no ledger" in none.stderr
+
+    damaged = bytearray((tmp_path / "budget.db").read_bytes())
+    position = damaged.index(b"30 teachers")
+    damaged[position] ^= 1
+    (tmp_path / "budget.db").write_bytes(damaged)
+    assert run("ledger", "verify", url, code=4).stderr
+
+
+def test_a_plot_needs_matplotlib(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path}/budget.db"
+    run("ledger", "create", url, "--dataset", "a", "--epsilon", 5, "--delta", 1e-4)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    said = run("ledger", "show", url, "--plot", tmp_path / "a.png", code=2).stderr
+    assert "pip install 'mapl[plot]'" in said
+
+
+def test_what_learn_makes_of_the_columns_is_told(folder: Path, tmp_path: Path) -> None:
+    public = pd.read_parquet(folder / "public.parquet")
+    public["name"] = [f"n{i}" for i in range(len(public))]
+    private = pd.read_csv(folder / "private.csv").assign(name="x")
+    public.to_csv(tmp_path / "public.csv", index=False)
+    private.to_csv(tmp_path / "private.csv", index=False)
+    named = ("--target", "rich", "--epsilon", 4, "--classes", "no,yes", "--teachers", 9)
+    files = (tmp_path / "private.csv", "--public", tmp_path / "public.csv")
+    out = ("--out", tmp_path / "out")
+    said = run("learn", *files, *named, *out).stderr
+    assert "Numbers: age" in said
+    assert "Categories: town, name" in said
+    assert "differs in name" in said
+    left_out = "Records without a 'rich', if any, are left out"
+    assert left_out in said
+    private.dropna(subset="rich").to_csv(tmp_path / "private.csv", index=False)
+    said = run("learn", *files, *named, *out, "--drop", "name, town").stderr
+    assert left_out in said  # whether there are any is private
+    assert "Categories: none" in said
+    assert "differs" not in said
+
+
+def test_more_mistakes_are_one_line(
+    folder: Path, tmp_path: Path, learned: Path
+) -> None:
+    classes = ("--classes", "no,yes")
+    same = ("--public", folder / "private.csv")
+    said = learn(folder, tmp_path / "out", *classes, *same, code=2).stderr
+    assert "--public is the private file itself" in said
+    (tmp_path / "none.csv").write_text("age,town\n")
+    none = ("--public", tmp_path / "none.csv")
+    said = learn(folder, tmp_path / "out", *classes, *none, code=2).stderr
+    assert "none.csv has no records" in said
+    frame = pd.read_csv(folder / "private.csv")
+    public = ("--public", folder / "public.parquet")
+    named = ("--target", "rich", "--epsilon", 4, "--out", tmp_path / "out", *classes)
+    frame.to_csv(tmp_path / "semicolons.csv", index=False, sep=";")
+    said = run("learn", tmp_path / "semicolons.csv", *public, *named, code=2).stderr
+    assert "separated by commas?" in said
+    strange = pd.read_csv(folder / "test.csv").assign(rich="perhaps")
+    strange.to_csv(tmp_path / "strange.csv", index=False)
+    exam = ("--test", tmp_path / "strange.csv")
+    said = learn(folder, tmp_path / "out", *classes, *exam, code=2).stderr
+    assert "not among --classes no,yes" in said
+    strange.assign(rich=None).to_csv(tmp_path / "strange.csv", index=False)
+    said = learn(folder, tmp_path / "out", *classes, *exam, code=2).stderr
+    assert "no record with a 'rich'" in said
+    scaler = ("--estimator", "sklearn.preprocessing.StandardScaler")
+    assert (
+        "classifier" in learn(folder, tmp_path / "o", *classes, *scaler, code=2).stderr
+    )
+    assert not (tmp_path / "out").exists()
+    frame.head(0).to_csv(tmp_path / "empty.csv", index=False)
+    out = ("--out", tmp_path / "labels.csv")
+    said = run("predict", learned, tmp_path / "empty.csv", *out, code=2).stderr
+    assert "has no records" in said
+    for name in ("certificate.json",):
+        (tmp_path / name).write_bytes((learned / name).read_bytes())
+    said = run("predict", tmp_path, folder / "test.csv", *out, code=2).stderr
+    assert "model.skops: No such file" in said
+
+
+def test_codes_keep_their_zeros(learned: Path, folder: Path, tmp_path: Path) -> None:
+    frame = pd.read_csv(folder / "test.csv").assign(zip="00501")
+    frame.to_csv(tmp_path / "data.csv", index=False)
+    run("predict", learned, tmp_path / "data.csv", "--out", tmp_path / "out.csv")
+    assert set(pd.read_csv(tmp_path / "out.csv", dtype=str)["zip"]) == {"00501"}
+
+
+def test_help_and_version_and_demo(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "learn" in run("--help").output
+    assert "mapl" in run("--version").output
+    called: list[int] = []
+    monkeypatch.setattr("mapl.cli.demo.run_demo", lambda: called.append(1))
+    run("demo")
+    assert called
+
+
+def test_a_reader_who_has_read_enough_is_no_error() -> None:
+    mapl = Path(sys.executable).with_name("mapl")
+    sizes = "--records 3000 --queries 90 --epsilon 1"
+    found = subprocess.run(
+        f"{mapl} plan {sizes} | true", shell=True, capture_output=True, text=True
+    )
+    assert found.returncode == 0
+    assert found.stderr == ""
+
+    @errors_in_one_line
+    def told() -> None:
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):  # which click knows what to do with
+        told()
+
+
+def test_numbers_that_are_names(tmp_path: Path) -> None:
+    for name, n in (("private", 3000), ("public", 800)):
+        frame = table(n, n).drop(columns="person")
+        frame["zip"] = np.where(frame.pop("town") == "Bath", "01234", "1234")
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    learned, asked, told = (tmp_path / name for name in ("out", "a.csv", "b.csv"))
+    command = ("learn", tmp_path / "private.csv", "--target", "rich", "--epsilon", 8)
+    command += ("--public", tmp_path / "public.csv", "--out", learned, "--seed", 1)
+    command += ("--classes", "no,yes", "--teachers", 30, "--categories")
+    wrong = run(*command, "zap", code=2)
+    assert "'zap' is not among the columns that are learned from" in wrong.stderr
+    result = run(*command, "zip")
+    assert "Numbers: age\nCategories: zip" in result.stderr
+    labels = pd.read_parquet(learned / "labels.parquet")
+    assert set(labels["zip"]) == {"01234", "1234"}
+    asked.write_text("age,zip\n50,01234\n50,1234\n")
+    run("predict", learned, asked, "--out", told)
+    assert pd.read_csv(told)["prediction"].tolist() == ["yes", "no"]
+
+
+UNWRITABLE = """
+from sklearn.linear_model import LogisticRegression
+
+class Apart(LogisticRegression):
+    def fit(self, X, y):
+        self.left_ = (number for number in range(1))
+        return super().fit(X, y)
+"""
+
+
+def test_models_that_no_file_may_hold_are_refused_in_time(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = ("--estimator", "sklearn.neural_network.MLPClassifier")
+    result = learn(folder, tmp_path / "out", "--classes", "no,yes", *network, code=2)
+    assert "AdamOptimizer" in result.stderr
+    assert "Nothing was released" in result.stderr
+    (tmp_path / "kept_apart.py").write_text(UNWRITABLE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    apart = ("--estimator", "kept_apart.Apart")
+    result = learn(folder, tmp_path / "out", "--classes", "no,yes", *apart, code=2)
+    assert "types that are not trusted" in result.stderr
+    fails = ("--estimator", "sklearn.naive_bayes.MultinomialNB")
+    result = learn(folder, tmp_path / "out", "--classes", "no,yes", *fails, code=2)
+    assert "estimator fails on the public records" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_class_may_be_called_na(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    ages, na = rng.integers(20, 90, 600), ("EU", "NA")
+    table = pd.DataFrame({"age": ages, "region": [na[int(age > 55)] for age in ages]})
+    table["near"] = table["region"].where(rng.random(600) < 0.9, "")
+    table["who"] = [f"p{i}" for i in range(600)]
+    table.loc[:9, "who"] = "NA"  # as R writes what is missing
+    table.to_csv(tmp_path / "private.csv", index=False)
+    table.to_csv(tmp_path / "public.csv", index=False)
+    named = ("--target", "region", "--epsilon", 8, "--delta", 1e-4, "--groups", "who")
+    files = (tmp_path / "private.csv", "--public", tmp_path / "public.csv")
+    test = ("--test", tmp_path / "private.csv", "--teachers", 20)
+    run_ = ("learn", *files, *named, *test, "--out", tmp_path / "out", "--json")
+    result = run(*run_, "--classes", "EU,NA")
+    assert "Records without a 'region' or a 'who', if any" in result.stderr
+    assert json.loads(result.stdout)["accuracy"] > 0.9
+    labels = pd.read_parquet(tmp_path / "out" / "labels.parquet")
+    assert set(labels["near"].dropna()) == {"EU", "NA"}
+    few = run(*run_, "--classes", "EU,US")  # where NA is nothing again
+    assert json.loads(few.stdout)["always_most_frequent"] == 1
+    renamed = table.rename(columns={"near": "label"})
+    renamed.to_csv(tmp_path / "public.csv", index=False)
+    renamed.to_csv(tmp_path / "private.csv", index=False)
+    assert "--drop label" in run(*run_, "--classes", "EU,NA", code=2).stderr
+
+
+@pytest.mark.filterwarnings("default")
+def test_warnings_are_one_line(folder: Path, tmp_path: Path) -> None:
+    result = learn(folder, tmp_path, "--teachers", 2)
+    (line,) = [line for line in result.stderr.splitlines() if "classes were" in line]
+    assert line.startswith("Warning: classes were read from y")
+
+
+def test_endings_say_what_is_written(learned: Path, folder: Path) -> None:
+    result = run("predict", learned, folder / "test.csv", "--out", "a.xlsx", code=2)
+    assert "--out must end in .csv, .parquet" in result.stderr
+    result = run("ledger", "export", "sqlite:///none.db", "--out", "a.xlsx", code=2)
+    assert "--out must end in .csv, .parquet, .json" in result.stderr
+
+
+def test_no_cell_has_a_part_in_the_text_of_another() -> None:
+    """One record without a number makes floats of all integers, in pandas and files."""
+    public = pd.DataFrame({"zip": pd.Series([7, 8, 9], dtype=object)})
+    schema = Schema.of_numbers_and_texts(public)
+    encoder = schema.encoder(schema.cast(public))
+    whole = encoder.transform(schema.cast(pd.DataFrame({"zip": [7, 8, 9]})))
+    holed = encoder.transform(schema.cast(pd.DataFrame({"zip": [7, 8, 9, None]})))
+    assert (holed[:3] == whole).all()
+    for unit in ("s", "ns"):  # times are no numbers
+        times = pd.DataFrame({"zip": np.array(["2020-01-01"], f"M8[{unit}]")})
+        assert Column("number").cast(times["zip"]).isna().all()
+    assert whole.sum() == 3
+    days = map(pd.Timestamp, ("2020-01-01", "2020-01-01 10:30"))
+    assert [cell_text(day) for day in days] == ["2020-01-01", "2020-01-01T10:30:00"]
+    assert [cell_text(cell) for cell in (1.0, 1, 1.5, "01", True)] == [
+        *("1", "1", "1.5", "01", "True")
+    ]
+    cells = pd.DataFrame({"x": ["1", "inf", "1e400", "-inf", "?"]})
+    assert Column("number").cast(cells["x"]).notna().tolist() == [True, *[False] * 4]
+
+
+def test_yes_and_no_are_categories(tmp_path: Path) -> None:
+    for name, n in (("private", 2000), ("public", 600)):
+        frame = table(n, n)[["rich"]]
+        frame["flag"] = np.where(frame["rich"] == "yes", "TRUE", "FALSE")
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    command = ("learn", tmp_path / "private.csv", "--target", "rich", "--epsilon", 8)
+    command += ("--public", tmp_path / "public.csv", "--out", tmp_path / "out")
+    command += ("--classes", "no,yes", "--teachers", 20, "--json", "--test")
+    shown = json.loads(run(*command, tmp_path / "private.csv").stdout)
+    assert shown["accuracy"] > 0.95
+
+
+def test_a_file_without_a_header_is_not_shown(folder: Path, tmp_path: Path) -> None:
+    text = (folder / "private.csv").read_text().partition("\n")[2]
+    (tmp_path / "private.csv").write_text(text)
+    first = text.partition(",")[0]
+    public = ("--public", folder / "public.parquet", "--out", tmp_path / "out")
+    command = ("learn", tmp_path / "private.csv", "--target", "rich", *public)
+    said = run(*command, "--epsilon", 1, code=2).stderr
+    assert "Is there a line of column names" in said
+    assert first not in said.replace(str(tmp_path), "")
+
+
+def test_a_folder_that_is_not_there(learned: Path, folder: Path) -> None:
+    out = "/no/such/folder/a.csv"
+    said = run("predict", learned, folder / "test.csv", "--out", out, code=2).stderr
+    assert "None" not in said
+    assert "/no/such/folder" in said
+
+
+def test_learn_runs_exactly_what_was_planned(folder: Path, tmp_path: Path) -> None:
+    sizes = ("--records", 3000, "--queries", 800, "--epsilon", 4, "--teachers", 30)
+    written = run("plan", *sizes, "--json").stdout
+    planned = json.loads(written)
+    path = tmp_path / "plan.json"
+    path.write_text(written)
+    inputs = ("learn", folder / "private.csv", "--target", "rich", "--classes")
+    inputs += ("no,yes", "--public", folder / "public.parquet", "--plan", path)
+    for mechanism in (None, "noisy-max"):
+        out = tmp_path / str(mechanism)
+        more = () if mechanism is None else ("--mechanism", mechanism)
+        run(*inputs, "--out", out, *more)
+        name = mechanism or planned["recommended"]
+        (form,) = [m for m in planned["mechanisms"] if m["name"] == name]
+        signed = json.loads((out / "certificate.json").read_text())
+        assert signed["events"] == [form["event"]]
+        assert signed["public"]["n_teachers"] == 30
+    for option in ("--epsilon", "--delta", "--teachers", "--records"):
+        refused = run(*inputs, "--out", tmp_path / "no", option, "1", code=2)
+        assert f"Leave {option} out" in refused.stderr
+    for wrong in ("", "[]", '{"asked": 3}', "{}"):
+        path.write_text(wrong)
+        refused = run(*inputs, "--out", tmp_path / "no", code=2)
+        assert "holds no plan" in refused.stderr
+    other = json.loads(run("plan", *sizes, "--queries", 9, "--json").stdout)
+    path.write_text(json.dumps(other))
+    refused = run(*inputs, "--out", tmp_path / "no", code=2)
+    assert "public points, got 800" in refused.stderr
+    assert not (tmp_path / "no").exists()
+
+
+def test_epsilon_is_required_unless_there_is_a_plan(
+    folder: Path, tmp_path: Path
+) -> None:
+    inputs = ("learn", folder / "private.csv", "--target", "rich")
+    inputs += ("--public", folder / "public.parquet", "--out", tmp_path / "no")
+    assert "Missing option '--epsilon'" in run(*inputs, code=2).stderr

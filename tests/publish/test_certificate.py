@@ -1,0 +1,105 @@
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mapl import PrivateClassifier, certificate
+from mapl.errors import CertificateError
+from mapl.privacy.events import GaussianEvent
+
+
+def made(**named: Any) -> dict[str, Any]:
+    return certificate.make(
+        [GaussianEvent(sigma=Fraction(40), steps=100, **named)],
+        delta=1e-5,
+        unit="record",
+        neighbours="if one record is added or removed",
+        mechanism="dissent",
+        public={"n_teachers": 250},
+        ledger="none",
+    )
+
+
+def test_a_certificate_survives_a_file_and_holds(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.write_bytes(b"a model")
+    path = tmp_path / "certificate.json"
+    certificate.write(certificate.with_model(made(), model), path)
+    read = certificate.read(path)
+    assert certificate.verify(read, model=model) == read["epsilon"]
+    assert "at most a factor 2.525" in read["guarantee"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"epsilon": 0.5}, "cost epsilon 0.926.*claims 0.5"),
+        ({"epsilon": None}, "claims None"),
+        ({"delta": 1e-9}, "cost epsilon"),
+        ({"delta": "x"}, "cannot be read"),
+        ({"epsilon": "1"}, "cannot be read"),
+        ({"guarantee": "perfectly safe"}, "sentence is not what it certifies"),
+        ({"neighbours": "households"}, "sentence is not what it certifies"),
+        ({"form": "mapl certificate/2"}, "unknown to this version"),
+        ({"extra": 1}, "must have the fields"),
+        ({"events": [{"kind": "magic/1"}]}, "cannot be read.*unknown to this version"),
+        ({"events": [{"kind": "gaussian/1"}]}, "cannot be read.*must have the fields"),
+        ({"events": [3]}, "cannot be read"),
+    ],
+)
+def test_a_tampered_certificate_is_refused(
+    change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(CertificateError, match=message):
+        certificate.verify({**made(), **change})
+
+
+def test_less_noise_than_was_used_is_refused() -> None:
+    tampered = json.loads(json.dumps(made()))
+    tampered["events"][0]["sigma"] = "30"
+    with pytest.raises(CertificateError, match="cost epsilon"):
+        certificate.verify(tampered)
+
+
+def test_another_model_is_refused(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.write_bytes(b"1")
+    two.write_bytes(b"2")
+    signed = certificate.with_model(made(), one)
+    with pytest.raises(CertificateError, match="its digest differs"):
+        certificate.verify(signed, model=two)
+
+
+def test_seeded_noise_makes_a_worthless_certificate() -> None:
+    worthless = made(seeded=True)
+    assert worthless["guarantee"].startswith("WORTHLESS")
+    assert worthless["epsilon"] is None
+    with pytest.raises(CertificateError, match="claims None"):
+        certificate.verify(worthless)
+
+
+@pytest.mark.parametrize("content", ["", "[1]", "{"])
+def test_what_is_no_certificate_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "certificate.json"
+    path.write_text(content)
+    with pytest.raises(CertificateError):
+        certificate.verify(certificate.read(path))
+    with pytest.raises(CertificateError, match="holds no certificate"):
+        certificate.read(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("privacy", ["records", "labels"])
+def test_a_fitted_classifier_has_one_that_holds_and_tells_no_secret(
+    privacy: str,
+) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1237, 3))
+    y = np.where(X[:, 0] > 0, "yes", "no")
+    model = PrivateClassifier(privacy=privacy, classes=["no", "yes"], n_teachers=20)
+    model.fit(X, y, X_public=X[:100])
+    assert certificate.verify(json.loads(json.dumps(model.certificate_))) <= 1
+    assert "1237" not in json.dumps(model.certificate_)
+    assert model.certificate_["public"]["classes"] == ["no", "yes"]

@@ -1,0 +1,74 @@
+"""Labels to class indices, label by label."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mapl.errors import ParameterError
+from mapl.records.labels import (
+    UNKNOWN,
+    declared_classes,
+    encode,
+    encode_declared,
+    encode_predictions,
+)
+from mapl.records.private import split_public_features
+
+FORMS = [
+    [0, 1, 1],
+    [0.0, 1.0, 1.0],
+    ["0", "1", "1"],
+    [False, True, True],
+    np.array([0, 1, 1], dtype=np.uint8),
+    np.array([False, True, True]),
+    np.array([0, 1, 1], dtype=object),
+    pd.Series([0, 1, 1], dtype="Int64"),
+    pa.chunked_array([[0, 1], [1]]),
+]
+
+
+@pytest.mark.parametrize("y", FORMS, ids=lambda y: f"{type(y).__name__} {y[0]!r}")
+@pytest.mark.parametrize("classes", [[0, 1], [0.0, 1.0], ["0", "1"], [False, True]])
+def test_one_label_has_one_code_in_every_form(y: Any, classes: Any) -> None:
+    assert encode(y, declared_classes(classes)).tolist() == [0, 1, 1]
+
+
+@given(st.lists(st.sampled_from([0, 1, 2.5, "a", None, True, "1"]), max_size=9))
+def test_a_code_depends_on_its_own_label_alone(labels: list[Any]) -> None:
+    classes = declared_classes(["0", "1", "a"])
+    together = encode(labels, classes).tolist()
+    alone = [encode([label], classes).tolist()[0] for label in labels]
+    assert together == alone
+
+
+def test_what_is_no_class_is_unknown_or_refused() -> None:
+    classes = declared_classes(["no", "yes"])
+    assert encode(["yes", "maybe", None], classes).tolist() == [1, UNKNOWN, UNKNOWN]
+    with pytest.raises(ParameterError, match="not among classes"):
+        encode_declared(["yes", "maybe"], classes)
+    with pytest.raises(ParameterError, match="every label that may occur"):
+        declared_classes([])
+
+
+def test_predictions_that_are_no_label_are_no_vote() -> None:
+    codes = encode_predictions(
+        np.array(["b", "?", "a"]), np.array(["a", "b"]), np.array([3, 5])
+    )
+    assert codes.tolist() == [5, UNKNOWN, 3]
+
+
+def test_public_features_are_split_with_their_groups() -> None:
+    X = np.arange(9)[:, None]
+    kept, codes, groups, given_ = split_public_features(
+        X, np.arange(9), [f"g{i}" for i in range(9)], seed=0
+    )
+    assert kept[:, 0].tolist() == codes.tolist()
+    assert groups == [f"g{i}" for i in codes]
+    assert sorted([*kept[:, 0], *given_[:, 0]]) == list(range(9))
+    one = split_public_features(X[:1], np.zeros(1, dtype=np.int64), None, seed=0)
+    assert one[0].tolist() == one[3].tolist() == [[0]]

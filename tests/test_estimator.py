@@ -86,9 +86,9 @@ def data(n: int = 4000, n_classes: int = 2) -> tuple[Any, Any, Any, Any, Any]:
     return X[:n], y[:n], X[n : n + 1000], X[n + 1000 :], y[n + 1000 :]
 
 
-def quick(**named: Any) -> PrivateClassifier:
+def quick(**kwargs: Any) -> PrivateClassifier:
     return PrivateClassifier(
-        **{"epsilon": 4, "n_teachers": 40, "random_state": 0, **named}
+        **{"epsilon": 4, "n_teachers": 40, "random_state": 0, **kwargs}
     )
 
 
@@ -268,7 +268,7 @@ def test_label_private_chunks_do_not_depend_on_the_labels(
     X, y, *_ = data()
     seen: list[Any] = []
 
-    def spy(keys: Any, groups: Any, **named: Any) -> Any:
+    def spy(keys: Any, groups: Any, **kwargs: Any) -> Any:
         seen.append(keys)
         return [np.arange(len(keys))]
 
@@ -284,13 +284,13 @@ def test_too_few_teachers_are_warned_of(mechanism: str) -> None:
     model = quick(classes=[0, 1], mechanism=mechanism, epsilon=0.5, n_teachers=9)
     with pytest.warns(UserWarning, match=r"mostly noise: 9 teachers need") as caught:
         model.fit(X, y, X_public=pool)
-    (told,) = [str(w.message) for w in caught if "mostly noise" in str(w.message)]
-    epsilon, n_teachers = re.findall(r"(?:of|needs) ([\d.]*\d)", told)
+    (message,) = [str(w.message) for w in caught if "mostly noise" in str(w.message)]
+    epsilon, n_teachers = re.findall(r"(?:of|needs) ([\d.]*\d)", message)
     assert mostly_noise_message(9, epsilon=float(epsilon), delta=1e-5) is None
     assert mostly_noise_message(int(n_teachers), epsilon=0.5, delta=1e-5) is None
 
 
-def test_a_delta_as_large_as_one_record_is_warned_of() -> None:
+def test_a_delta_of_one_over_the_records_is_warned_about() -> None:
     X, y, pool, *_ = data()
     model = quick(classes=[0, 1], n_records=len(X), delta=1 / len(X))
     with pytest.warns(PrivacyWarning, match="publishes one record whole. Take 2e-05"):
@@ -455,7 +455,7 @@ def test_a_network_through_skorch() -> None:
     assert model.score(X_test, y_test) > 0.6
 
 
-def test_more_teachers_than_records_is_no_error() -> None:
+def test_more_teachers_than_records_are_allowed() -> None:
     X, y, pool, X_test, _ = data()
     model = quick(n_teachers=300, classes=[0, 1])
     model.fit(X[:50], y[:50], X_public=pool[:100])
@@ -476,7 +476,7 @@ def test_classes_read_from_private_labels_are_warned_of() -> None:
 
 
 @pytest.mark.parametrize(
-    ("named", "message"),
+    ("kwargs", "message"),
     [
         ({"epsilon": 0}, "epsilon must be a finite number > 0, got 0"),
         ({"delta": 1}, "delta must be > 0 and < 1, got 1"),
@@ -493,13 +493,13 @@ def test_classes_read_from_private_labels_are_warned_of() -> None:
         ({"delta": 1e-17}, "No noise can be certified.*1e-15 or more"),
     ],
 )
-def test_misuse_says_what_to_do(named: dict[str, Any], message: str) -> None:
+def test_misuse_says_what_to_do(kwargs: dict[str, Any], message: str) -> None:
     X, y, pool, *_ = data(60)
     with pytest.raises(ParameterError, match=message):
-        quick(**{"classes": [0, 1], **named}).fit(X, y, X_public=pool)
+        quick(**{"classes": [0, 1], **kwargs}).fit(X, y, X_public=pool)
 
 
-def test_messages_do_not_tell_how_many_records_there_are() -> None:
+def test_messages_do_not_reveal_the_number_of_records() -> None:
     X, y, pool, *_ = data(60)
     model = quick(classes=[0, 1])
     for labels in (y[:59], np.stack((y, y), axis=1)):
@@ -530,7 +530,7 @@ def test_classes_that_never_occur_are_never_decided_for(n_classes: int) -> None:
     assert (decided.argmax(axis=1) == model.predict(X)).all()
 
 
-def test_a_student_that_cannot_read_the_records_is_refused_in_time() -> None:
+def test_a_student_that_cannot_read_the_records_is_refused_before_the_charge() -> None:
     table, y, public = frames()
     learner = make_pipeline(
         make_column_transformer((OneHotEncoder(), ["town"]), remainder="passthrough"),
@@ -678,7 +678,7 @@ def test_linear_students_are_known() -> None:
     assert not is_linear(make_pipeline(StandardScaler(), RandomForestClassifier()))
 
 
-def test_teachers_who_never_disagree_are_not_asked_for_ever() -> None:
+def test_rounds_end_if_teachers_never_disagree() -> None:
     votes = np.zeros((9, 60), dtype=np.int8)
     budget = Budget(epsilon=100, delta=1e-5)
     labeler = Labeler(votes, n_classes=3, account=budget)
@@ -690,7 +690,7 @@ def test_teachers_who_never_disagree_are_not_asked_for_ever() -> None:
     assert 30 * 60 < sum(soft.asked) < 40 * 60
 
 
-def test_shares_of_the_guess_tell_nothing_new() -> None:
+def test_shares_of_the_guess_add_no_information() -> None:
     shares = Shares(4, 3)
     assert shares.known().size == 0
     np.testing.assert_allclose(shares.mean(), 1 / 3)
@@ -710,8 +710,8 @@ def test_decisions_weigh_the_published_with_the_opinion() -> None:
     assert none.label.tolist() == [0, 0, 0]
     assert none.labels().tolist() == [0, 0, ABSTAIN]
     shares = Shares(3, 3)
-    told = np.array([[0.0, 0.1, 0.1], [0.0, 0.85, 0.05], [0.0, 0.05, 0.9]])
-    shares.add(ShareBatch(np.arange(3), np.zeros(3, dtype=int), told))
+    message = np.array([[0.0, 0.1, 0.1], [0.0, 0.85, 0.05], [0.0, 0.05, 0.9]])
+    shares.add(ShareBatch(np.arange(3), np.zeros(3, dtype=int), message))
     sure = decide(shares, smooth, 0.001)
     assert sure.labels().tolist() == [0, 1, 2]
     assert (sure.share > 0.6).all()
@@ -752,8 +752,8 @@ def test_places_among_the_others_serve_where_classes_are_clusters() -> None:
     features, truth = load_digits(return_X_y=True)
     shares = Shares(len(truth), 10)
     some = rng.permutation(len(truth))[:200]
-    told = np.eye(10)[truth[some]] + rng.normal(scale=0.3, size=(200, 10))
-    shares.add(ShareBatch(some, (truth[some] + 1) % 10, told))
+    message = np.eye(10)[truth[some]] + rng.normal(scale=0.3, size=(200, 10))
+    shares.add(ShareBatch(some, (truth[some] + 1) % 10, message))
     smoother = Smoother(features, 0.3**2, rng)
     smooth = smoother.fit(shares, 0.2, last=True)
     assert (smooth.argmax(axis=1) == truth).mean() > 0.85
@@ -815,7 +815,7 @@ def test_features_of_every_kind_of_pool() -> None:
     assert np.isfinite(public_features(passed_on, frame)).all()
 
 
-def test_points_that_are_no_numbers_are_refused_before_anything_is_spent() -> None:
+def test_points_that_cannot_be_encoded_are_refused_before_the_charge() -> None:
     texts = [str(i) for i in range(200)]
     model = quick(estimator=DummyClassifier(), classes=[0, 1])
     with pytest.raises(ParameterError, match=r"turned into numbers.*Nothing was rel"):

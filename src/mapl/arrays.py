@@ -1,7 +1,5 @@
 """One set of array types for type hints."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

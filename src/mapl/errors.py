@@ -15,8 +15,6 @@ A message reads: name, constraint, value; then the way out. Values of private
 arrays never appear in one.
 """
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from numbers import Integral, Rational, Real

@@ -119,7 +119,7 @@ class PrivateClassifier(
         For each batch, how many points it asked about, and the part of the price used
         by then, as far as published values tell.
     soft_labels_ : ndarray of shape (n_public, n_classes)
-        The published shares of the vote, with mechanism "dissent".
+        The published shares, with mechanism "dissent".
 
     Examples
     --------
@@ -188,7 +188,8 @@ class PrivateClassifier(
         """
         self._check_parameters()
         self._warn_unsafe_settings()
-        self._reset()
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)  # nothing of an earlier fit may be left
         self._grouped = groups is not None
         private, pool = self._read(X, y, groups, X_public)
         self._dry_run(pool)
@@ -203,10 +204,11 @@ class PrivateClassifier(
                 warnings.warn(message, stacklevel=2)
             features = self._public_features(self.plan_, pool)
             with account.checkpoint_dir() as folder:
-                votes = self._votes(private, pool, account.seed, folder)
+                votes = self._train_and_ask(private, pool, account.seed, folder)
                 self._learn(self.plan_, votes, account, pool, features)
         self.events_, self.paid_before_ = account.events, account.paid_before
-        self.certificate_ = certificate.of_classifier(self, account.receipt())
+        receipt = account.receipt()
+        self.certificate_ = certificate.of_classifier(self, self._grouped, receipt)
         return self
 
     # What goes in -----------------------------------------------------------------
@@ -241,11 +243,6 @@ class PrivateClassifier(
         if self.n_records is not None and self.delta * self.n_records >= 1:
             message = large_delta_message(self.delta, self.n_records)
             warnings.warn(message, PrivacyWarning, stacklevel=3)
-
-    def _reset(self) -> None:
-        """Remove what an earlier fit left."""
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)
 
     def _read(
         self, X: Any, y: Any, groups: Any, X_public: Any
@@ -381,7 +378,7 @@ class PrivateClassifier(
 
     # From private records to public answers ----------------------------------------
 
-    def _votes(
+    def _train_and_ask(
         self, private: PrivateRecords, pool: Any, seed: int, checkpoint_dir: str | None
     ) -> Integers:
         """Return the votes of all teachers on the public points. Private."""
@@ -411,7 +408,7 @@ class PrivateClassifier(
     ) -> None:
         """Publish answers through the labeler, and fit the student to them."""
         labeler = Labeler(votes, n_classes=len(self.classes_), account=account)
-        mechanism = setting.open()
+        mechanism = setting.make_mechanism()
         labeler.open(mechanism)
         student = self._student()
         set_seeds(student, account.seed)

@@ -206,7 +206,7 @@ def test_a_model_with_code_in_it_is_not_loaded(
         (["--classes", "a,b"], "label that is not among classes"),
     ],
 )
-def test_mistakes_are_one_line_and_exit_2(
+def test_input_errors_are_one_line_and_exit_2(
     folder: Path, tmp_path: Path, more: list[str], message: str
 ) -> None:
     result = learn(folder, tmp_path / "out", *["--classes", "no,yes"], *more, code=2)
@@ -214,7 +214,7 @@ def test_mistakes_are_one_line_and_exit_2(
     assert not (tmp_path / "out").exists()
 
 
-def test_files_that_are_no_tables_show_none_of_their_lines(
+def test_unreadable_files_show_none_of_their_lines(
     folder: Path, tmp_path: Path
 ) -> None:
     bad = tmp_path / "private.csv"
@@ -228,8 +228,8 @@ def test_files_that_are_no_tables_show_none_of_their_lines(
     assert "secret" not in result.output
     other = tmp_path / "other.csv"
     pd.DataFrame({"z": [1], "rich": ["yes"]}).to_csv(other, index=False)
-    named = ("--target", "rich", "--epsilon", 1, "--out", tmp_path / "out")
-    none = run("learn", other, "--public", folder / "public.parquet", *named, code=2)
+    kwargs = ("--target", "rich", "--epsilon", 1, "--out", tmp_path / "out")
+    none = run("learn", other, "--public", folder / "public.parquet", *kwargs, code=2)
     assert "no column in common" in none.stderr
 
 
@@ -239,14 +239,14 @@ def test_columns_that_are_missing_are_named(
     short = tmp_path / "short.csv"
     pd.DataFrame({"age": [1]}).to_csv(short, index=False)
     out = ("--out", tmp_path / "labels.csv")
-    said = run("predict", learned, short, *out, code=2).stderr
-    assert "Column 'town' is not in" in said
+    message = run("predict", learned, short, *out, code=2).stderr
+    assert "Column 'town' is not in" in message
     more = ("--classes", "no,yes", "--test", short)
-    said = learn(folder, tmp_path / "out", *more, code=2).stderr
-    assert "Column 'town' is not in" in said
+    message = learn(folder, tmp_path / "out", *more, code=2).stderr
+    assert "Column 'town' is not in" in message
 
 
-def test_nothing_is_said_of_columns_that_both_files_have(
+def test_shared_columns_are_not_reported_as_left_out(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     frame = table(2, 0)
@@ -269,17 +269,17 @@ def test_a_ledger_keeps_the_budget_of_all_commands(
     folder: Path, tmp_path: Path
 ) -> None:
     url = f"sqlite:///{tmp_path}/budget.db"
-    named = ("--ledger", url, "--dataset", "folk", "--classes", "no,yes", "--seed")
+    kwargs = ("--ledger", url, "--dataset", "folk", "--classes", "no,yes", "--seed")
     out = tmp_path / "out"
-    assert "no ledger" in learn(folder, out, *named, 1, code=2).stderr
+    assert "no ledger" in learn(folder, out, *kwargs, 1, code=2).stderr
     made = run(
         *("ledger", "create", url, "--dataset", "folk", "--epsilon", 5),
         *("--delta", 1e-4, "--json"),
     )
     assert json.loads(made.stdout)["epsilon_spent"] == 0
     for _ in range(2):  # the same again costs nothing
-        learn(folder, out, *named, 1)
-    assert "'folk' exceeded" in learn(folder, out, *named, 2, code=3).stderr
+        learn(folder, out, *kwargs, 1)
+    assert "'folk' exceeded" in learn(folder, out, *kwargs, 2, code=3).stderr
     (found,) = json.loads(run("ledger", "show", url, "--json").stdout)["datasets"]
     assert 3.9 < found["epsilon_spent"] <= 4
     assert (found["epsilon_limit"], found["delta_limit"]) == (5, 1e-4)
@@ -323,57 +323,66 @@ def test_a_plot_needs_matplotlib(
     url = f"sqlite:///{tmp_path}/budget.db"
     run("ledger", "create", url, "--dataset", "a", "--epsilon", 5, "--delta", 1e-4)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    said = run("ledger", "show", url, "--plot", tmp_path / "a.png", code=2).stderr
-    assert "pip install 'mapl[plot]'" in said
+    message = run("ledger", "show", url, "--plot", tmp_path / "a.png", code=2).stderr
+    assert "pip install 'mapl[plot]'" in message
 
 
-def test_what_learn_makes_of_the_columns_is_told(folder: Path, tmp_path: Path) -> None:
+def test_learn_shows_the_type_of_each_column(folder: Path, tmp_path: Path) -> None:
     public = pd.read_parquet(folder / "public.parquet")
     public["name"] = [f"n{i}" for i in range(len(public))]
     private = pd.read_csv(folder / "private.csv").assign(name="x")
     public.to_csv(tmp_path / "public.csv", index=False)
     private.to_csv(tmp_path / "private.csv", index=False)
-    named = ("--target", "rich", "--epsilon", 4, "--classes", "no,yes", "--teachers", 9)
+    kwargs = (
+        "--target",
+        "rich",
+        "--epsilon",
+        4,
+        "--classes",
+        "no,yes",
+        "--teachers",
+        9,
+    )
     files = (tmp_path / "private.csv", "--public", tmp_path / "public.csv")
     out = ("--out", tmp_path / "out")
-    said = run("learn", *files, *named, *out).stderr
-    assert "Numbers: age" in said
-    assert "Categories: town, name" in said
-    assert "differs in name" in said
+    message = run("learn", *files, *kwargs, *out).stderr
+    assert "Numbers: age" in message
+    assert "Categories: town, name" in message
+    assert "differs in name" in message
     left_out = "Records without a 'rich', if any, are left out"
-    assert left_out in said
+    assert left_out in message
     private.dropna(subset="rich").to_csv(tmp_path / "private.csv", index=False)
-    said = run("learn", *files, *named, *out, "--drop", "name, town").stderr
-    assert left_out in said  # whether there are any is private
-    assert "Categories: none" in said
-    assert "differs" not in said
+    message = run("learn", *files, *kwargs, *out, "--drop", "name, town").stderr
+    assert left_out in message  # whether there are any is private
+    assert "Categories: none" in message
+    assert "differs" not in message
 
 
-def test_more_mistakes_are_one_line(
+def test_more_input_errors_are_one_line(
     folder: Path, tmp_path: Path, learned: Path
 ) -> None:
     classes = ("--classes", "no,yes")
     same = ("--public", folder / "private.csv")
-    said = learn(folder, tmp_path / "out", *classes, *same, code=2).stderr
-    assert "--public is the private file itself" in said
+    message = learn(folder, tmp_path / "out", *classes, *same, code=2).stderr
+    assert "--public is the private file itself" in message
     (tmp_path / "none.csv").write_text("age,town\n")
     none = ("--public", tmp_path / "none.csv")
-    said = learn(folder, tmp_path / "out", *classes, *none, code=2).stderr
-    assert "none.csv has no records" in said
+    message = learn(folder, tmp_path / "out", *classes, *none, code=2).stderr
+    assert "none.csv has no records" in message
     frame = pd.read_csv(folder / "private.csv")
     public = ("--public", folder / "public.parquet")
-    named = ("--target", "rich", "--epsilon", 4, "--out", tmp_path / "out", *classes)
+    kwargs = ("--target", "rich", "--epsilon", 4, "--out", tmp_path / "out", *classes)
     frame.to_csv(tmp_path / "semicolons.csv", index=False, sep=";")
-    said = run("learn", tmp_path / "semicolons.csv", *public, *named, code=2).stderr
-    assert "separated by commas?" in said
+    message = run("learn", tmp_path / "semicolons.csv", *public, *kwargs, code=2).stderr
+    assert "separated by commas?" in message
     strange = pd.read_csv(folder / "test.csv").assign(rich="perhaps")
     strange.to_csv(tmp_path / "strange.csv", index=False)
     exam = ("--test", tmp_path / "strange.csv")
-    said = learn(folder, tmp_path / "out", *classes, *exam, code=2).stderr
-    assert "not among --classes no,yes" in said
+    message = learn(folder, tmp_path / "out", *classes, *exam, code=2).stderr
+    assert "not among --classes no,yes" in message
     strange.assign(rich=None).to_csv(tmp_path / "strange.csv", index=False)
-    said = learn(folder, tmp_path / "out", *classes, *exam, code=2).stderr
-    assert "no record with a 'rich'" in said
+    message = learn(folder, tmp_path / "out", *classes, *exam, code=2).stderr
+    assert "no record with a 'rich'" in message
     scaler = ("--estimator", "sklearn.preprocessing.StandardScaler")
     assert (
         "classifier" in learn(folder, tmp_path / "o", *classes, *scaler, code=2).stderr
@@ -381,12 +390,12 @@ def test_more_mistakes_are_one_line(
     assert not (tmp_path / "out").exists()
     frame.head(0).to_csv(tmp_path / "empty.csv", index=False)
     out = ("--out", tmp_path / "labels.csv")
-    said = run("predict", learned, tmp_path / "empty.csv", *out, code=2).stderr
-    assert "has no records" in said
+    message = run("predict", learned, tmp_path / "empty.csv", *out, code=2).stderr
+    assert "has no records" in message
     for name in ("certificate.json",):
         (tmp_path / name).write_bytes((learned / name).read_bytes())
-    said = run("predict", tmp_path, folder / "test.csv", *out, code=2).stderr
-    assert "model.skops: No such file" in said
+    message = run("predict", tmp_path, folder / "test.csv", *out, code=2).stderr
+    assert "model.skops: No such file" in message
 
 
 def test_codes_keep_their_zeros(learned: Path, folder: Path, tmp_path: Path) -> None:
@@ -405,7 +414,7 @@ def test_help_and_version_and_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     assert called
 
 
-def test_a_reader_who_has_read_enough_is_no_error() -> None:
+def test_a_closed_pipe_is_not_an_error_message() -> None:
     mapl = Path(sys.executable).with_name("mapl")
     sizes = "--records 3000 --queries 90 --epsilon 1"
     found = subprocess.run(
@@ -415,11 +424,11 @@ def test_a_reader_who_has_read_enough_is_no_error() -> None:
     assert found.stderr == ""
 
     @errors_in_one_line
-    def told() -> None:
+    def message() -> None:
         raise BrokenPipeError
 
     with pytest.raises(BrokenPipeError):  # which click knows what to do with
-        told()
+        message()
 
 
 def test_numbers_that_are_names(tmp_path: Path) -> None:
@@ -427,7 +436,7 @@ def test_numbers_that_are_names(tmp_path: Path) -> None:
         frame = table(n, n).drop(columns="person")
         frame["zip"] = np.where(frame.pop("town") == "Bath", "01234", "1234")
         frame.to_csv(tmp_path / f"{name}.csv", index=False)
-    learned, asked, told = (tmp_path / name for name in ("out", "a.csv", "b.csv"))
+    learned, asked, message = (tmp_path / name for name in ("out", "a.csv", "b.csv"))
     command = ("learn", tmp_path / "private.csv", "--target", "rich", "--epsilon", 8)
     command += ("--public", tmp_path / "public.csv", "--out", learned, "--seed", 1)
     command += ("--classes", "no,yes", "--teachers", 30, "--categories")
@@ -438,8 +447,8 @@ def test_numbers_that_are_names(tmp_path: Path) -> None:
     labels = pd.read_parquet(learned / "labels.parquet")
     assert set(labels["zip"]) == {"01234", "1234"}
     asked.write_text("age,zip\n50,01234\n50,1234\n")
-    run("predict", learned, asked, "--out", told)
-    assert pd.read_csv(told)["prediction"].tolist() == ["yes", "no"]
+    run("predict", learned, asked, "--out", message)
+    assert pd.read_csv(message)["prediction"].tolist() == ["yes", "no"]
 
 
 UNWRITABLE = """
@@ -452,7 +461,7 @@ class Apart(LogisticRegression):
 """
 
 
-def test_models_that_no_file_may_hold_are_refused_in_time(
+def test_models_that_cannot_be_saved_are_refused_before_the_charge(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     network = ("--estimator", "sklearn.neural_network.MLPClassifier")
@@ -479,10 +488,10 @@ def test_a_class_may_be_called_na(tmp_path: Path) -> None:
     table.loc[:9, "who"] = "NA"  # as R writes what is missing
     table.to_csv(tmp_path / "private.csv", index=False)
     table.to_csv(tmp_path / "public.csv", index=False)
-    named = ("--target", "region", "--epsilon", 8, "--delta", 1e-4, "--groups", "who")
+    kwargs = ("--target", "region", "--epsilon", 8, "--delta", 1e-4, "--groups", "who")
     files = (tmp_path / "private.csv", "--public", tmp_path / "public.csv")
     test = ("--test", tmp_path / "private.csv", "--teachers", 20)
-    run_ = ("learn", *files, *named, *test, "--out", tmp_path / "out", "--json")
+    run_ = ("learn", *files, *kwargs, *test, "--out", tmp_path / "out", "--json")
     result = run(*run_, "--classes", "EU,NA")
     assert "Records without a 'region' or a 'who', if any" in result.stderr
     assert json.loads(result.stdout)["accuracy"] > 0.9
@@ -549,16 +558,16 @@ def test_a_file_without_a_header_is_not_shown(folder: Path, tmp_path: Path) -> N
     first = text.partition(",")[0]
     public = ("--public", folder / "public.parquet", "--out", tmp_path / "out")
     command = ("learn", tmp_path / "private.csv", "--target", "rich", *public)
-    said = run(*command, "--epsilon", 1, code=2).stderr
-    assert "Is there a line of column names" in said
-    assert first not in said.replace(str(tmp_path), "")
+    message = run(*command, "--epsilon", 1, code=2).stderr
+    assert "Is there a line of column names" in message
+    assert first not in message.replace(str(tmp_path), "")
 
 
-def test_a_folder_that_is_not_there(learned: Path, folder: Path) -> None:
+def test_a_missing_folder_is_an_error(learned: Path, folder: Path) -> None:
     out = "/no/such/folder/a.csv"
-    said = run("predict", learned, folder / "test.csv", "--out", out, code=2).stderr
-    assert "None" not in said
-    assert "/no/such/folder" in said
+    message = run("predict", learned, folder / "test.csv", "--out", out, code=2).stderr
+    assert "None" not in message
+    assert "/no/such/folder" in message
 
 
 def test_learn_runs_exactly_what_was_planned(folder: Path, tmp_path: Path) -> None:

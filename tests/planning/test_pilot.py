@@ -110,7 +110,7 @@ def test_the_event_covers_one_unit_and_no_more() -> None:
         assert gap(3.5, 1, epsilon) > claimed  # half the noise
 
 
-def estimate(**named: Any) -> module.PrivateError:
+def estimate(**kwargs: Any) -> module.PrivateError:
     X, y = data()
     usual: dict[str, Any] = {
         "epsilon": 20.0,
@@ -119,8 +119,8 @@ def estimate(**named: Any) -> module.PrivateError:
         "n_records": len(X),
         "classes": [0, 1],
     }
-    learner = named.pop("estimator", LogisticRegression())
-    return private_error(learner, X, y, **usual | named)
+    learner = kwargs.pop("estimator", LogisticRegression())
+    return private_error(learner, X, y, **usual | kwargs)
 
 
 def test_it_is_near_the_truth_where_epsilon_allows() -> None:
@@ -149,26 +149,26 @@ def test_it_is_charged_first_and_refused_when_too_much() -> None:
 def test_the_same_again_costs_nothing_and_anything_else_does(url: str) -> None:
     ledger = Ledger(url, create=True)
     ledger.create("people", epsilon=2, delta=1e-4)
-    named: dict[str, Any] = {"epsilon": 0.5, "ledger": url, "dataset": "people"}
-    found = [estimate(**named) for _ in range(2)]
+    kwargs: dict[str, Any] = {"epsilon": 0.5, "ledger": url, "dataset": "people"}
+    found = [estimate(**kwargs) for _ in range(2)]
     assert found[0].error == found[1].error
     assert ledger.balance("people").releases == 1
     assert found[0].certificate["ledger"]["rows"]
-    estimate(**named, n_teachers=50)
-    estimate(**named, groups=np.arange(8000) // 2)
-    estimate(**named, delta=2e-6)
+    estimate(**kwargs, n_teachers=50)
+    estimate(**kwargs, groups=np.arange(8000) // 2)
+    estimate(**kwargs, delta=2e-6)
     assert ledger.balance("people").releases == 4
 
 
 def test_who_is_charged_is_clear(url: str) -> None:
     budget = Budget(epsilon=1, delta=1e-5)
-    for named in (
+    for kwargs in (
         {"ledger": url},
         {"dataset": "people"},
         {"ledger": url, "dataset": "people", "budget": budget},
     ):
         with pytest.raises(ParameterError, match="who is charged"):
-            estimate(epsilon=0.5, **named)
+            estimate(epsilon=0.5, **kwargs)
 
 
 def test_one_label_of_another_kind_moves_one_block() -> None:
@@ -253,10 +253,10 @@ def test_labels_are_the_same_in_every_form() -> None:
         for cells in ([0, 1], ["0", "1"], [0.0, 1.0], pa.chunked_array([[0, 1]])):
             assert encode(cells, labels).tolist() == [0, 1]
     X, y = data(400)
-    named: dict[str, Any] = {"epsilon": 20, "delta": 1e-6, "n_teachers": 50}
-    named |= {"n_records": 400, "classes": [0, 1]}
+    kwargs: dict[str, Any] = {"epsilon": 20, "delta": 1e-6, "n_teachers": 50}
+    kwargs |= {"n_records": 400, "classes": [0, 1]}
     found = [
-        private_error(LogisticRegression(), X, some, **named)
+        private_error(LogisticRegression(), X, some, **kwargs)
         for some in (y, y[:, None])
     ]
     assert abs(found[0].error - found[1].error) < 0.1
@@ -283,14 +283,14 @@ def test_what_the_cap_cuts_off_is_made_up_for() -> None:
     assert module._uncapped(-1.0, 10, 5)[0] < 1e-9
 
 
-def test_what_could_tell_nothing_is_refused_and_not_charged() -> None:
+def test_an_estimate_that_would_be_all_noise_is_refused_and_not_charged() -> None:
     budget = Budget(epsilon=1, delta=1e-5)
-    for named, said in (
+    for kwargs, message in (
         ({"n_teachers": 3}, "3 teachers are too few: noise of"),
         ({"classes": [1]}, "two at least"),
     ):
-        with pytest.raises(ParameterError, match=said):
-            estimate(epsilon=0.5, budget=budget, **named)
+        with pytest.raises(ParameterError, match=message):
+            estimate(epsilon=0.5, budget=budget, **kwargs)
     X, y = data(400)
     with pytest.raises(ParameterError, match="same length"):
         private_error(
@@ -325,7 +325,7 @@ def test_records_must_be_numbers() -> None:
             )
 
 
-def test_people_with_many_records_and_labels_nobody_declared() -> None:
+def test_persons_with_many_records_and_undeclared_labels() -> None:
     X, y = data()
     people = np.arange(len(X)) // 40
     found = private_error(

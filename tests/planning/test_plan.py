@@ -66,9 +66,9 @@ def test_learner_error() -> None:
 
 @pytest.mark.parametrize("realizable", [True, False])
 def test_the_loop_is_closed(realizable: bool) -> None:
-    named: dict[str, Any] = {"epsilon": 1, "delta": 1e-5, "beta": 0.05}
+    kwargs: dict[str, Any] = {"epsilon": 1, "delta": 1e-5, "beta": 0.05}
     sizes = np.logspace(4, 13, 200)
-    loop = planner.solve_loop(sizes, 10, 1000, **named, realizable=realizable)
+    loop = planner.solve_loop(sizes, 10, 1000, **kwargs, realizable=realizable)
     assert loop.feasible.any()
     assert not loop.feasible.all()
     assert (np.diff(loop.T) <= 1e-6).all()  # more records, fewer abstentions
@@ -82,14 +82,14 @@ def test_the_loop_is_closed(realizable: bool) -> None:
 
 
 def test_the_loop_at_its_ends() -> None:
-    named: dict[str, Any] = {"delta": 1e-5, "beta": 0.05}
+    kwargs: dict[str, Any] = {"delta": 1e-5, "beta": 0.05}
     agnostic = planner.solve_loop(
-        *(1e12, 10, 1000), epsilon=1, gamma=0.1, realizable=False, **named
+        *(1e12, 10, 1000), epsilon=1, gamma=0.1, realizable=False, **kwargs
     )
     assert close(agnostic.T, 378.49)
     assert close(agnostic.k, 475_933)
     assert close(agnostic.alpha, 0.0035224)
-    one = planner.solve_loop(1e15, 10, [1, 2], epsilon=1, **named)
+    one = planner.solve_loop(1e15, 10, [1, 2], epsilon=1, **kwargs)
     assert one.feasible.all()
     assert (one.misclassification < 1e-3).all()  # and not 1/m
     rich = planner.solve_loop(1000, 1, 1000, epsilon=1e6, delta=1e-5, beta=[0.05, 0.5])
@@ -99,10 +99,10 @@ def test_the_loop_at_its_ends() -> None:
 
 def test_theorems_3_4_and_3_5() -> None:
     assert planner.free_queries(10**6, 10, 0.5) == 50_000
-    named: dict[str, Any] = {"realizable": False, "gamma": 0.01}
-    assert planner.free_queries(10**6, 10, 0.5, **named) == 100
-    named["gamma"] = 0.0
-    assert close(planner.free_queries(10**6, 10, 0.5, **named), math.sqrt(50_000))
+    kwargs: dict[str, Any] = {"realizable": False, "gamma": 0.01}
+    assert planner.free_queries(10**6, 10, 0.5, **kwargs) == 100
+    kwargs["gamma"] = 0.0
+    assert close(planner.free_queries(10**6, 10, 0.5, **kwargs), math.sqrt(50_000))
     # V/(epsilon n) = 2e-5
     assert close(planner.misclassification(100, 10**6, 10, 0.5), 2e-5)
     assert close(planner.misclassification(10**6, 10**6, 10, 0.5), 4e-4)
@@ -123,8 +123,8 @@ def test_the_cutoff_of_theorems_3_4_and_3_5() -> None:
     found = planner.cutoff_needed([10, 10**5], 10**6, 10, 0.5)
     np.testing.assert_allclose(found, [1, 4])
     # M = 10; 10^4 * 0.1 + 10^4 (10^4 * 4e-10)^(1/3) = 1000 + 158.74
-    named: dict[str, Any] = {"gamma": 0.1, "realizable": False}
-    assert close(planner.cutoff_needed(10**4, 10**6, 10, 0.5, **named), 1158.74)
+    kwargs: dict[str, Any] = {"gamma": 0.1, "realizable": False}
+    assert close(planner.cutoff_needed(10**4, 10**6, 10, 0.5, **kwargs), 1158.74)
 
 
 def test_sample_complexity() -> None:
@@ -155,9 +155,9 @@ def test_what_epsilon_means() -> None:
     assert close(planner.what_epsilon_means(math.log(9), prior=0.1), 0.5)
 
 
-def plan(**named: Any) -> planner.Plan:
+def plan(**kwargs: Any) -> planner.Plan:
     sizes: dict[str, Any] = {"n_records": 32_561, "n_queries": 5000, "n_classes": 2}
-    return planner.plan(**sizes | {"epsilon": 1.0, "delta": 1e-5} | named)
+    return planner.plan(**sizes | {"epsilon": 1.0, "delta": 1e-5} | kwargs)
 
 
 def test_plans_go_by_the_numbers() -> None:
@@ -177,7 +177,7 @@ def test_plans_go_by_the_numbers() -> None:
     assert all(option.expected_answers <= 2 for option in few)
 
 
-def test_what_does_not_fit_is_told_by_how_much() -> None:
+def test_an_infeasible_plan_says_by_how_much() -> None:
     made = plan(n_records=500, epsilon=0.05)
     assert not any(option.feasible for option in made.options)
     sparse = made.options[2]
@@ -212,12 +212,12 @@ def test_what_does_not_fit_is_told_by_how_much() -> None:
         plan(n_records=0)
     with pytest.raises(ParameterError, match=r"teacher_error must be < 0\.5"):
         plan(teacher_error=0.5)
-    for wrong, said in ((-0.1, "> 0"), (0.9, r"< 0\.9"), ("a", "> 0")):
-        with pytest.raises(ParameterError, match=f"best_error must be .*{said}"):
+    for wrong, message in ((-0.1, "> 0"), (0.9, r"< 0\.9"), ("a", "> 0")):
+        with pytest.raises(ParameterError, match=f"best_error must be .*{message}"):
             plan(best_error=wrong, n_classes=10)
-    for named in ({"epsilon": 1e308}, {"epsilon": 1e-12}, {"delta": 1e-300}):
+    for kwargs in ({"epsilon": 1e308}, {"epsilon": 1e-12}, {"delta": 1e-300}):
         with pytest.raises(ParameterError, match="Plans are made for epsilon from"):
-            plan(**named)
+            plan(**kwargs)
     with pytest.raises(ParameterError, match="n_teachers must be an integer >= 1"):
         plan(n_teachers=0)
     with pytest.raises(ParameterError, match="must not exceed the 32,561 records"):
@@ -246,7 +246,7 @@ def test_the_error_of_the_plurality_is_counted_however_small() -> None:
 
 
 @pytest.mark.parametrize(
-    "named",
+    "kwargs",
     [
         {"epsilon": -1},
         {"delta": 2},
@@ -257,7 +257,7 @@ def test_the_error_of_the_plurality_is_counted_however_small() -> None:
     ids=str,
 )
 def test_the_loop_refuses_what_the_theorem_does_not_speak_of(
-    named: dict[str, Any],
+    kwargs: dict[str, Any],
 ) -> None:
     usual = {
         "n": 10**6,
@@ -268,22 +268,22 @@ def test_the_loop_refuses_what_the_theorem_does_not_speak_of(
         "beta": 0.1,
     }
     with pytest.raises(ParameterError, match=r"must be > 0|realizable=False"):
-        planner.solve_loop(**usual | named)
+        planner.solve_loop(**usual | kwargs)
 
 
-def test_what_is_unwise_is_told() -> None:
+def test_unsafe_settings_are_warned_about() -> None:
     assert plan(n_records=10_000, delta=1e-5).warnings == []
     tried = Pilot(np.full(9, 0.1), np.full(9, 0.8), best_error=0.1, records_each=1000)
-    (told,) = plan(delta=1e-6, pilot=tried).warnings
-    assert "pilot(records_each=153)" in told
+    (message,) = plan(delta=1e-6, pilot=tried).warnings
+    assert "pilot(records_each=153)" in message
     assert plan(delta=1e-6).warnings == []
     (rather,) = plan(delta=1e-5).warnings
     assert "rather large. Take 3e-06 or less" in rather
     (too_large,) = plan(delta=1e-4).warnings
     assert "a method that publishes one record whole" in too_large
     for n_records in (15_000, 32_561, 99_999):
-        (told,) = plan(n_records=n_records, delta=1e-4).warnings
-        advised = float(re.findall(r"Take (\S+) or less", told)[0])
+        (message,) = plan(n_records=n_records, delta=1e-4).warnings
+        advised = float(re.findall(r"Take (\S+) or less", message)[0])
         assert plan(n_records=n_records, delta=advised).warnings == []
     (classes,) = plan(delta=1e-6, n_classes=50).warnings
     assert "1,061 teachers have 30 records each for 50 classes" in classes
@@ -314,8 +314,8 @@ def test_how_often_votes_are_withheld_is_what_the_mechanism_does() -> None:
     model = VoteModel(np.minimum(counts, 1 - counts), lead, 0.0, 2)
     mechanism = SparseVector(noise_scale=10, threshold=40, cutoff=n)
     answer = mechanism.answer(Votes(votes, 2))
-    foretold = float(model.withheld(k, mechanism).mean())
-    assert abs(float((~answer.answered).mean()) - foretold) < 0.02
+    predicted = float(model.withheld(k, mechanism).mean())
+    assert abs(float((~answer.answered).mean()) - predicted) < 0.02
 
 
 def test_labels_are_wrong_by_noise_and_with_the_plurality() -> None:
@@ -383,8 +383,8 @@ def test_mapl_plan() -> None:
     assert "from 50% to 73.2%" in shown  # 73.11, rounded up
     assert "lost to noise" in shown
     more = ["plan", *sizes[2:], "--records", str(records), "--vc-dim", "10"]
-    told = CliRunner().invoke(main, more).stdout
-    assert "of the answers are wrong or withheld" in told
+    message = CliRunner().invoke(main, more).stdout
+    assert "of the answers are wrong or withheld" in message
     never = ["plan", *sizes, "--vc-dim", "1", "--best-error", "0.4"]
     assert "no number of records" in CliRunner().invoke(main, never).stdout
     few = ["plan", *sizes, "--teachers", "10", "--epsilon", "0.01", "--json"]

@@ -47,7 +47,7 @@ def test_a_fit_opens_what_the_plan_shows(mechanism: str, n_classes: int) -> None
 
 
 @each_mechanism
-def test_a_plan_runs_exactly_whatever_else_is_said(mechanism: str) -> None:
+def test_a_plan_overrides_the_other_parameters(mechanism: str) -> None:
     X, y, pool = data()
     setting = plan(**sizes(n_teachers=50)).setting(mechanism)
     model = PrivateClassifier(
@@ -59,7 +59,7 @@ def test_a_plan_runs_exactly_whatever_else_is_said(mechanism: str) -> None:
 
 
 def test_a_plan_shows_the_noise_that_a_fit_takes() -> None:
-    """For these sizes the plan once said noise 53, 100 dissents, cutoff 1."""
+    """For these sizes the plan once message noise 53, 100 dissents, cutoff 1."""
     found = plan(n_records=30_000, n_queries=5000, n_classes=2, epsilon=1, delta=1e-5)
     dissent, _, sparse = found.options
     assert dissent.settings["sigma"] == pytest.approx(263.9, abs=0.1)
@@ -81,7 +81,7 @@ def test_a_setting_survives_json_and_opens_its_event(mechanism: str) -> None:
     setting = plan(**sizes(n_classes=4)).setting(mechanism)
     again = Setting.from_json(json.loads(json.dumps(setting.to_json())))
     assert again == setting
-    assert again.open().event == setting.event
+    assert again.make_mechanism().event == setting.event
 
 
 @pytest.mark.parametrize(

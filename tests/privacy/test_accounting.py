@@ -16,7 +16,6 @@ from mapl.privacy.curves import (
     charged_abstention_curve,
     charged_abstention_renyi,
     gaussian_shift_curve,
-    laplace_difference_tail,
     pure_composition_curve,
 )
 from mapl.privacy.events import (
@@ -28,6 +27,7 @@ from mapl.privacy.events import (
 )
 from mapl.privacy.rounding import fraction_up as round_up
 from mapl.privacy.sparse_vector import SparseVector
+from mapl.privacy.tails import laplace_difference_tail
 from second_accountant import (
     abstain_probability,
     bisect,
@@ -140,7 +140,7 @@ def test_a_delta_below_the_leak_is_never_certified() -> None:
     assert accounting.epsilon([STABLE], delta=0) == math.inf
 
 
-def test_a_leak_too_small_for_a_float_is_not_none() -> None:
+def test_a_leak_below_the_smallest_float_is_not_zero() -> None:
     far = replace(STABLE, threshold=10**6)
     assert accounting.epsilon([far], delta=0) == math.inf
     assert accounting.epsilon([replace(ONCE, threshold=10**6)], delta=0) == math.inf
@@ -166,7 +166,7 @@ def test_pure_composition_of_many_is_not_rounded_down() -> None:
     assert exact * (1 - 1e-12) <= found <= exact * (1 + 1e-4)
 
 
-def test_what_is_no_number_certifies_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nan_certifies_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(event: Event) -> Any:
         return lambda epsilons: np.full_like(epsilons, math.nan)
 
@@ -178,7 +178,7 @@ def test_what_is_no_number_certifies_nothing(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("scale", [Fraction(1, 1000), Fraction(1, 20), Fraction(1, 3)])
 def test_next_to_no_noise_is_next_to_no_privacy(scale: Fraction) -> None:
-    """Alone and composed: nobody is told that this is private."""
+    """Alone and composed: nobody is message that this is private."""
     event = replace(CHARGED, noise_scale=scale, cutoff=1, threshold=1)
     assert accounting.epsilon([event], delta=1e-9) > 50
     assert accounting.epsilon([event, event], delta=1e-9) > 50
@@ -546,14 +546,14 @@ def test_all_adaptive_strategies_stay_within_the_gaussian_limit() -> None:
         GaussianEvent(sigma=Fraction(3), steps=1): lattice_pair(3, 1),
         GaussianEvent(sigma=Fraction(5), steps=1): lattice_pair(5, 1),
     }
-    named = [
+    kwargs = [
         (gaussian_prices.gaussian_price(event)[0], p) for event, p in events.items()
     ]
-    budget = named[0][0] + 2 * named[1][0]
+    budget = kwargs[0][0] + 2 * kwargs[1][0]
     for gamma in (math.exp(0.3), math.exp(1.0)):
         limit = float(gaussian_shift_curve(math.sqrt(budget), np.log([gamma]))[0])
-        honest = [(pair, (price,)) for price, pair in named]
+        honest = [(pair, (price,)) for price, pair in kwargs]
         found = best_strategy(honest, (budget,), gamma, 3)
         assert 0.8 * limit < found <= limit
-        cheap = [(pair, (price / 2,)) for price, pair in named]
+        cheap = [(pair, (price / 2,)) for price, pair in kwargs]
         assert best_strategy(cheap, (budget,), gamma, 3) > limit

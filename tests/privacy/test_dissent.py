@@ -78,8 +78,8 @@ def test_unit_steps_never_exceed_twice_the_dissents_and_reach_it(
 class PaysOnceMore(ChargedDissent):
     """Planted bug."""
 
-    def __init__(self, **named: Any) -> None:
-        super().__init__(**named)
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self._left += 1
 
 
@@ -253,7 +253,7 @@ def test_one_vote_moves_noisy_max_by_what_is_paid(
     assert steps_of_noisy_max(2, n_teachers) > 1
 
 
-def test_who_does_not_vote_is_with_neither_of_two_classes() -> None:
+def test_missing_votes_favour_neither_of_two_classes() -> None:
     votes = np.full((900, 2), NO_VOTE)
     votes[:300, 0], votes[:300, 1] = 1, 0
     mechanism = NoisyMax(sigma=1, n_queries=2, n_classes=2)
@@ -299,7 +299,7 @@ def test_bad_questions_are_refused_and_cost_nothing(
     assert mechanism.state() == {"left": [3, 3], "asked": 0}
 
 
-def test_an_empty_batch_is_no_question() -> None:
+def test_an_empty_batch_returns_no_labels() -> None:
     votes = Votes.from_predictions(np.empty((2, 0), dtype=int), n_classes=2)
     assert dissent(3)().answer(votes, np.empty(0, dtype=int)).labels.size == 0
     assert noisy_max().answer(votes).labels.size == 0
@@ -365,7 +365,7 @@ def test_guesses_come_from_arrays_models_and_functions() -> None:
         assert mechanism.state()["left"] == [1, 1, 1, 1]
 
 
-def test_a_lead_that_is_too_small_is_no_answer() -> None:
+def test_a_small_lead_is_an_abstention() -> None:
     counts = np.array([[90, 10, 0], [40, 60, 0], [33, 33, 34]])
     answer = SoftAnswer(counts, counts.argmax(axis=1), counts / 100)
     assert answer.sure(0).tolist() == [0, 1, 2]
@@ -376,7 +376,7 @@ def test_a_lead_that_is_too_small_is_no_answer() -> None:
 # ConfidentNoisyMax ------------------------------------------------------------------
 
 
-def confident(**named: Any) -> ConfidentNoisyMax:
+def confident(**kwargs: Any) -> ConfidentNoisyMax:
     defaults: dict[str, Any] = {
         "sigma": 1,
         "check_sigma": 2,
@@ -385,13 +385,13 @@ def confident(**named: Any) -> ConfidentNoisyMax:
         "n_answers": 2,
         "n_classes": 3,
     }
-    return ConfidentNoisyMax(**defaults | named)
+    return ConfidentNoisyMax(**defaults | kwargs)
 
 
 @pytest.mark.usefixtures("_no_noise")
 def test_confident_max_answers_where_enough_agree_and_halts() -> None:
-    said = [[0, 1, 2], [0, 1, 2], [0, 0, 2]]
-    votes = Votes.from_predictions(said, n_classes=3)
+    message = [[0, 1, 2], [0, 1, 2], [0, 0, 2]]
+    votes = Votes.from_predictions(message, n_classes=3)
     assert confident().answer(votes).tolist() == [0, ABSTAIN, 2]
     assert confident(n_answers=1).answer(votes).tolist() == [0, ABSTAIN, ABSTAIN]
     two = Votes.from_predictions([[1, 0], [1, 0], [1, 0]], n_classes=2)
@@ -446,11 +446,11 @@ class ForgetsAnswers(ConfidentNoisyMax):
 def most_answers(kind: Any) -> int:
     """Over all votes of three teachers on three queries, asked one after the other."""
     most = 0
-    for said in itertools.product(range(2), repeat=3):
+    for ballots in itertools.product(range(2), repeat=3):
         mechanism = kind(
             sigma=1, check_sigma=1, threshold=3, n_queries=3, n_answers=2, n_classes=2
         )
-        batches = [Votes.from_predictions([[v]] * 3, n_classes=2) for v in said]
+        batches = [Votes.from_predictions([[v]] * 3, n_classes=2) for v in ballots]
         answers = [int(mechanism.answer(batch)[0]) for batch in batches]
         most = max(most, sum(answer != ABSTAIN for answer in answers))
     return most

@@ -250,7 +250,7 @@ def test_the_margin_needs_an_instability_of_1() -> None:
 
 
 @pytest.mark.parametrize(
-    ("named", "message"),
+    ("kwargs", "message"),
     [
         ({"epsilon": -1.0}, r"epsilon must be a finite number > 0, got -1.0."),
         ({"epsilon": 0}, "epsilon must be a finite number > 0, got 0"),
@@ -264,14 +264,14 @@ def test_the_margin_needs_an_instability_of_1() -> None:
         ({"n_queries": 0}, "n_queries must be an integer >= 1, got 0"),
     ],
 )
-def test_bad_budgets_are_refused(named: dict[str, Any], message: str) -> None:
+def test_bad_budgets_are_refused(kwargs: dict[str, Any], message: str) -> None:
     good = {"epsilon": 1.0, "delta": 1e-5, "cutoff": 5, "n_queries": 100}
     with pytest.raises(ParameterError, match=message):
-        SparseVector.published(**{**good, **named})
-    if "n_queries" not in named:
+        SparseVector.published(**{**good, **kwargs})
+    if "n_queries" not in kwargs:
         del good["n_queries"]
         with pytest.raises(ParameterError, match=message):
-            SparseVector.for_budget(**{**good, **named})
+            SparseVector.for_budget(**{**good, **kwargs})
 
 
 # The stream -----------------------------------------------------------------------

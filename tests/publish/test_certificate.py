@@ -11,9 +11,9 @@ from mapl.errors import CertificateError
 from mapl.privacy.events import GaussianEvent
 
 
-def made(**named: Any) -> dict[str, Any]:
+def made(**kwargs: Any) -> dict[str, Any]:
     return certificate.make(
-        [GaussianEvent(sigma=Fraction(40), steps=100, **named)],
+        [GaussianEvent(sigma=Fraction(40), steps=100, **kwargs)],
         delta=1e-5,
         unit="record",
         neighbours="if one record is added or removed",
@@ -82,7 +82,7 @@ def test_seeded_noise_makes_a_worthless_certificate() -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[1]", "{"])
-def test_what_is_no_certificate_is_refused(tmp_path: Path, content: str) -> None:
+def test_a_file_without_a_certificate_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "certificate.json"
     path.write_text(content)
     with pytest.raises(CertificateError):
@@ -92,7 +92,7 @@ def test_what_is_no_certificate_is_refused(tmp_path: Path, content: str) -> None
 
 
 @pytest.mark.parametrize("privacy", ["records", "labels"])
-def test_a_fitted_classifier_has_one_that_holds_and_tells_no_secret(
+def test_the_certificate_of_a_fit_verifies_and_shows_nothing_private(
     privacy: str,
 ) -> None:
     rng = np.random.default_rng(0)

@@ -109,7 +109,7 @@ def test_one_added_person_changes_one_chunk(make: Any) -> None:
         [decimal.Decimal("1e400"), decimal.Decimal("inf")],
     ],
 )
-def test_numbers_that_differ_are_no_copies(unequal: Any) -> None:
+def test_different_numbers_have_different_keys(unequal: Any) -> None:
     """Copies are numbered by position: that they are equal is what makes it safe."""
     digests = {row.tobytes() for row in record_keys(unequal, None)}
     assert len(digests) == len(unequal)
@@ -195,7 +195,7 @@ def test_a_number_has_one_key_whatever_stores_it(dtype: Any) -> None:
     assert (record_keys(-0.0 * np.ones((1, 1)), None) == record_keys([[0]], None)).all()
 
 
-def test_missing_is_one_thing_and_text_is_another() -> None:
+def test_missing_and_text_have_different_keys() -> None:
     missing = [None, float("nan"), pd.NA, pd.NaT, np.nan]
     keys = {record_keys([[value]], None).tobytes() for value in missing}
     assert len(keys) == 1
@@ -229,7 +229,7 @@ def test_containers_of_the_same_values_give_the_same_chunks() -> None:
         assert contents(make, rows, labels) == expected
 
 
-def test_sparse_rows_are_told_by_their_cells() -> None:
+def test_sparse_rows_are_keyed_by_their_cells() -> None:
     dense = np.random.default_rng(0).binomial(1, 0.1, size=(200, 30)).astype(float)
     labels = np.arange(200) % 3
     matrix = sp.csr_matrix(dense)

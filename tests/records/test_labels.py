@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mapl.errors import ParameterError
+from mapl.privacy.votes import NO_VOTE
 from mapl.records.labels import (
     UNKNOWN,
     declared_classes,
@@ -46,7 +47,7 @@ def test_a_code_depends_on_its_own_label_alone(labels: list[Any]) -> None:
     assert together == alone
 
 
-def test_what_is_no_class_is_unknown_or_refused() -> None:
+def test_a_label_outside_the_classes_is_unknown_or_refused() -> None:
     classes = declared_classes(["no", "yes"])
     assert encode(["yes", "maybe", None], classes).tolist() == [1, UNKNOWN, UNKNOWN]
     with pytest.raises(ParameterError, match="not among classes"):
@@ -55,11 +56,11 @@ def test_what_is_no_class_is_unknown_or_refused() -> None:
         declared_classes([])
 
 
-def test_predictions_that_are_no_label_are_no_vote() -> None:
+def test_predictions_outside_the_labels_are_no_vote() -> None:
     codes = encode_predictions(
         np.array(["b", "?", "a"]), np.array(["a", "b"]), np.array([3, 5])
     )
-    assert codes.tolist() == [5, UNKNOWN, 3]
+    assert codes.tolist() == [5, NO_VOTE, 3]
 
 
 def test_public_features_are_split_with_their_groups() -> None:

@@ -37,7 +37,7 @@ def test_a_question_of_the_wrong_kind_is_refused() -> None:
 def test_a_labeler_opens_one_mechanism() -> None:
     opened = labeler()
     opened.open(NoisyMax(sigma=9, n_queries=3, n_classes=2))
-    with pytest.raises(MechanismStateError, match="opens one mechanism"):
+    with pytest.raises(MechanismStateError, match="has an open mechanism already"):
         opened.open(NoisyMax(sigma=9, n_queries=3, n_classes=2))
     assert len(opened.account.events) == 1
 

@@ -69,7 +69,7 @@ def test_the_votes_are_those_of_scikit_learn(
 ) -> None:
     X, y, pool = data(n_classes, n_features)
     chunks = cut(len(X), n_chunks)
-    assert linear.fits(learner)
+    assert linear.can_fit(learner)
     votes = ask(trained(learner, X, y, chunks), pool, n_classes=n_classes)
     patient = converged(learner)
     own = [clone(patient).fit(X[rows], y[rows]).predict(pool) for rows in chunks]
@@ -77,7 +77,7 @@ def test_the_votes_are_those_of_scikit_learn(
 
 
 def converged(learner: Any) -> Any:
-    """The same learner, told to go on until it is there.
+    """The same learner, message to go on until it is there.
 
     By default scikit-learn stops early: on chunks with fewer records than features its
     own votes agree with those of its minimum on 90 to 99.9 %.
@@ -151,7 +151,7 @@ def test_a_teacher_is_its_own_to_the_last_bit(
     assert changed_teachers(learner, n_classes, n_features) == {7}
 
 
-def test_who_is_trained_first_is_trained_like_all_others() -> None:
+def test_the_first_teacher_is_trained_like_the_others() -> None:
     """A third class in one chunk makes it another task, and the first of them. With
     threads for the first task only, the last bits of the others would change.
     """
@@ -230,7 +230,7 @@ def test_a_singular_matrix_takes_no_other_with_it() -> None:
     "learner", [LogisticRegression(), LinearSVC()], ids=["logistic", "svc"]
 )
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_who_has_not_converged_after_many_steps_is_taken_as_he_is(
+def test_training_stops_after_the_most_iterations(
     monkeypatch: pytest.MonkeyPatch, learner: Any, n_classes: int
 ) -> None:
     X, y, pool = data(n_classes)
@@ -240,7 +240,7 @@ def test_who_has_not_converged_after_many_steps_is_taken_as_he_is(
     assert set(votes.ravel()) == set(range(n_classes))
 
 
-def test_where_there_is_no_way_down_nothing_is_lost() -> None:
+def test_a_failed_line_search_keeps_the_last_point() -> None:
     X, y, pool = data(3)
     votes = ask(
         trained(LogisticRegression(), 1e160 * X, y, [np.arange(99)]), pool, n_classes=3
@@ -288,8 +288,8 @@ def test_features_of_any_size_are_fitted() -> None:
     ],
     ids=repr,
 )
-def test_other_learners_are_left_to_themselves(learner: Any) -> None:
-    assert not linear.fits(learner)
+def test_other_learners_are_not_fitted_here(learner: Any) -> None:
+    assert not linear.can_fit(learner)
 
 
 def test_a_pipeline_that_makes_sparse_records_goes_on_in_scikit_learn() -> None:
@@ -299,7 +299,7 @@ def test_a_pipeline_that_makes_sparse_records_goes_on_in_scikit_learn() -> None:
     learner = make_pipeline(
         OneHotEncoder(handle_unknown="ignore"), LogisticRegression()
     )
-    assert linear.fits(learner)
+    assert linear.can_fit(learner)
     votes = ask(trained(learner, X, y, cut(400, 4)), X, n_classes=2)
     assert (votes == y).all()
 
@@ -326,7 +326,7 @@ def test_scalers_become_part_of_the_coefficients(scaler: Any) -> None:
     assert (panel.ask(pool) == np.array(own)).mean() >= 0.9999
 
 
-def test_other_transformers_are_asked_for_themselves() -> None:
+def test_other_transformers_are_asked_by_predict() -> None:
     X, y, pool = data(3)
     for first in (PCA(5, random_state=0), MinMaxScaler(clip=True)):
         teachers = trained(
@@ -338,9 +338,7 @@ def test_other_transformers_are_asked_for_themselves() -> None:
         assert (panel.ask(pool) == np.array(own)).all()
 
 
-def test_a_stack_has_room_for_those_with_nothing_to_say_and_those_with_one_word() -> (
-    None
-):
+def test_a_stack_holds_missing_and_one_class_teachers() -> None:
     X, y, pool = data(4)
     (most,) = trained(LogisticRegression(), X, y, [np.arange(900)])
     two = np.flatnonzero((y == 1) | (y == 3))
@@ -354,7 +352,7 @@ def test_a_stack_has_room_for_those_with_nothing_to_say_and_those_with_one_word(
     assert set(votes[3]) == {1, 3}
 
 
-def test_two_classes_and_one_word() -> None:
+def test_two_classes_and_a_one_class_teacher() -> None:
     X, y, pool = data()
     (known,) = trained(LogisticRegression(), X, y, [np.arange(500)])
     words = [Teacher(None, np.arange(0), np.array([c])) for c in (0, 1)]
@@ -363,7 +361,7 @@ def test_two_classes_and_one_word() -> None:
     assert (votes[2] == known.model.predict(pool)).all()
 
 
-def test_queries_that_are_no_numbers_are_told_to_each_teacher() -> None:
+def test_queries_with_texts_are_asked_one_teacher_at_a_time() -> None:
     from scipy.sparse import csr_array
 
     X, y, pool = data()

@@ -57,9 +57,9 @@ def kept(estimator: Any, X: Any, y: Any, chunks: Any, folder: Path) -> Any:
     return run(estimator, X, y, chunks, **checkpoints)
 
 
-def run(estimator: Any, X: Any, codes: Any, chunks: Any, **named: Any) -> Any:
-    labels = named.pop("labels", np.arange(codes.max(initial=0) + 1))
-    return train(estimator, X, codes, chunks, labels=labels, random_state=3, **named)
+def run(estimator: Any, X: Any, codes: Any, chunks: Any, **kwargs: Any) -> Any:
+    labels = kwargs.pop("labels", np.arange(codes.max(initial=0) + 1))
+    return train(estimator, X, codes, chunks, labels=labels, random_state=3, **kwargs)
 
 
 def test_no_teacher_ever_sees_a_row_of_another_chunk() -> None:

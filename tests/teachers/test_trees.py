@@ -74,7 +74,7 @@ def at_thresholds(models: list[Any]) -> Any:
 @pytest.mark.parametrize("n_classes", [2, 5])
 def test_every_vote_is_that_of_predict(learner: Any, n_classes: int) -> None:
     models, points = fitted(learner, n_classes)
-    assert all(map(trees.reads, models))
+    assert all(map(trees.can_read, models))
     made = Trees([Ensemble(model) for model in models])
     expected = [np.searchsorted(m.classes_, m.predict(points)) for m in models]
     assert (made.votes(points) == np.array(expected)).all()
@@ -120,7 +120,7 @@ def test_a_tree_without_a_question_gives_its_answer() -> None:
         assert (made.votes(X[:2])[0] == expected[:2]).all()
 
 
-def test_what_is_not_read_here() -> None:
+def test_other_models_are_not_read() -> None:
     X, y = data(2)
     start = GradientBoostingClassifier(n_estimators=2, init=LogisticRegression())
     kinds = HistGradientBoostingClassifier(max_iter=2, categorical_features=[0])
@@ -129,7 +129,7 @@ def test_what_is_not_read_here() -> None:
     several = RandomForestClassifier(2).fit(X, np.stack((y, y), axis=1))
     own = type("Own", (DecisionTreeClassifier,), {})().fit(X, y)
     for model in (start.fit(X, y), kinds.fit(codes, y), several, own):
-        assert not trees.reads(model)
+        assert not trees.can_read(model)
 
 
 def taught(learner: Any, X: Any, y: Any, n: int) -> Any:
@@ -154,7 +154,7 @@ def test_a_panel_of_forests_has_room_for_those_with_nothing_to_say() -> None:
         assert (votes[7] == 1).all()
 
 
-def test_large_trees_are_asked_for_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_trees_are_asked_by_predict(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = data(2)
     teachers = taught(DecisionTreeClassifier(), X, y, 3)
     quick = ask(teachers, X, n_classes=2)

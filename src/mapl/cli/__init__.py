@@ -3,8 +3,6 @@
 Exit code 2 for bad input, 3 for a budget that is spent, 4 for a damaged ledger.
 """
 
-from __future__ import annotations
-
 import rich_click as click
 
 from mapl import __version__

@@ -1,7 +1,5 @@
 """``mapl certificate``: check what a certificate claims."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``mapl learn``: from a private file to a folder that may be published."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +42,7 @@ ESTIMATORS = {
 @click.option(
     "--epsilon",
     type=float,
-    help="What it may cost: 1 is strong, 8 is weak, below 0.3 little is learned. "
+    help="Privacy budget: 1 is strong privacy, 8 is weak; below 0.3 little is learned. "
     "Required unless there is a plan.",
 )
 @delta_option
@@ -59,12 +57,12 @@ ESTIMATORS = {
 )
 @click.option(
     "--drop",
-    help="Columns to leave out, separated by commas: names, numbers of people.",
+    help="Columns to leave out, separated by commas, such as names or ID numbers.",
 )
 @click.option(
     "--categories",
-    help="Columns whose numbers are names, separated by commas: zip codes, where 01234 "
-    "is not 1234.",
+    help="Columns of numbers to treat as categories, separated by commas, such as zip "
+    "codes (01234 is not 1234).",
 )
 @click.option(
     "--estimator",
@@ -109,7 +107,7 @@ ESTIMATORS = {
 )
 @click.option("--dataset", help="Name of the data set in the ledger.")
 @click.option("--seed", type=int, help="Seeds teachers and student, never noise.")
-@click.option("--jobs", type=int, help="Workers.")
+@click.option("--jobs", type=int, help="Number of parallel workers.")
 @click.option(
     "--out",
     required=True,
@@ -147,7 +145,7 @@ def learn(
     names = listed(classes)
     data = _read(private, pool, target, groups, listed(drop), listed(categories))
     _show_columns(data)
-    model = _classifier(settings, budget, names)
+    model = _make_classifier(settings, budget, names)
     typed = data.schema.cast(data.public)
     encoder = data.schema.encoder(typed)
     points = encoder.transform(typed)
@@ -199,15 +197,16 @@ def _budget(settings: dict[str, Any]) -> dict[str, Any]:
     return budget | {"plan": find_setting(plan, chosen)}
 
 
-def _classifier(
+def _make_classifier(
     settings: dict[str, Any], budget: dict[str, Any], classes: list[str]
 ) -> Any:
+    """Return the estimator; what a plan says comes before --records."""
     from mapl.estimator import PrivateClassifier
 
     teachers = settings["teachers"]
     return PrivateClassifier(
         estimator_by_name(settings["estimator"]),
-        **{"n_records": settings["records"], **budget},
+        **{"n_records": settings["records"]} | budget,
         n_teachers=int(teachers) if teachers.isdigit() else teachers,
         mechanism=settings["mechanism"],
         classes=classes or None,
@@ -263,8 +262,8 @@ class _Data:
             table, needed = table[~is_missing(table[groups])], f" or a {groups!r}"
         # Shown whether there are such records or not: that is private.
         click.echo(
-            f"Records without a {target!r}{needed}, if any, are left out; NA and the "
-            "like are none, unless --classes names them.",
+            f"Records without a {target!r}{needed}, if any, are left out. NA and the "
+            "like count as missing, unless --classes names them.",
             err=True,
         )
         if not groups:
@@ -322,15 +321,15 @@ def _show_columns(data: _Data) -> None:
     if data.only_in_one:
         names = ", ".join(data.only_in_one)
         click.echo(f"Left out, only in one of the files: {names}", err=True)
-    numbers, texts = data.schema.numbers, data.schema.others
+    numbers, texts = data.schema.number_columns, data.schema.other_columns
     click.echo(f"Numbers: {', '.join(numbers) or 'none'}", err=True)
     click.echo(f"Categories: {', '.join(texts) or 'none'}", err=True)
     public = data.public
     many = [name for name in texts if public[name].nunique() > 0.5 * len(public)]
     if many:
         click.echo(
-            f"Nearly every value differs in {', '.join(many)}: names or numbers of "
-            "people teach nothing. Leave them out with --drop.",
+            f"Nearly every value differs in {', '.join(many)}: names and ID "
+            "numbers teach nothing. Leave them out with --drop.",
             err=True,
         )
 

@@ -1,7 +1,5 @@
 """``mapl ledger``: budgets that outlive every process."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -39,7 +37,7 @@ def ledger() -> None:
 def create(
     url: str, dataset: str, epsilon: float, delta: float, rule: str, as_json: bool
 ) -> None:
-    """Give a data set its budget, once and for all. Makes the ledger if need be."""
+    """Set the budget of a data set, once and for all; creates the ledger if needed."""
     from mapl.ledger.ledger import Ledger
 
     ledger = Ledger(url, create=True)
@@ -83,7 +81,7 @@ def show(url: str, plot: Path | None, as_json: bool) -> None:
 
 @ledger.command()
 @click.argument("url")
-@click.option("--dataset", help="Only of this data set.")
+@click.option("--dataset", help="Show this data set only.")
 @json_option
 @errors_in_one_line
 def history(url: str, dataset: str | None, as_json: bool) -> None:

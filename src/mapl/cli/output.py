@@ -1,7 +1,5 @@
 """What all commands share: options, errors in one line, results as text or JSON."""
 
-from __future__ import annotations
-
 import json
 import sys
 import warnings
@@ -26,7 +24,7 @@ delta_option = click.option(
     default=1e-5,
     show_default=True,
     type=float,
-    help="The slack of the promise: a tenth of 1 over the number of people, or less.",
+    help="Privacy parameter delta: at most 1/(10 x number of people).",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _EXIT_CODES = {BudgetExceededError: 3, LedgerCorruptedError: 4}

@@ -26,11 +26,9 @@ if TYPE_CHECKING:
 @click.option("--records", required=True, type=int, help="How many private records.")
 @click.option("--queries", required=True, type=int, help="How many public points.")
 @click.option(
-    "--classes", default=2, show_default=True, type=int, help="How many there are."
+    "--classes", default=2, show_default=True, type=int, help="Number of classes."
 )
-@click.option(
-    "--epsilon", required=True, type=float, help="What all of it may cost; try 1."
-)
+@click.option("--epsilon", required=True, type=float, help="Privacy budget; try 1.")
 @delta_option
 @click.option(
     "--teachers", type=int, help="How many; default: what suits each mechanism."

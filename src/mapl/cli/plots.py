@@ -1,7 +1,5 @@
 """Pictures: the only module that draws."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``mapl predict``: label records with a published model."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import rich_click as click

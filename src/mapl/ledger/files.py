@@ -1,7 +1,5 @@
 """What lies beside the database: the state folder, file locks, the high-water mark."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

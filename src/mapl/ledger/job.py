@@ -1,7 +1,5 @@
 """One request to one data set, from its charge to its last reply."""
 
-from __future__ import annotations
-
 import getpass
 import json
 import platform
@@ -97,7 +95,9 @@ class Job:
     def charge(self, event: Event) -> None:
         """Commit the price of an event, once; or refuse, and change nothing."""
         if self.events:
-            raise MechanismStateError("A job opens one mechanism, and this one has.")
+            raise MechanismStateError(
+                "This job has an open mechanism already. Make a new job."
+            )
         with Transaction(self._store) as transaction:
             row = transaction.requested(self._dataset, self._request)
             self.paid_before = row is not None
@@ -223,7 +223,7 @@ class Job:
         if any(latest[name] == digest for name in others):
             warnings.warn(
                 "The same records have a budget under another name in this ledger. "
-                "Both together protect them less than each.",
+                "Their privacy loss is the sum of both.",
                 PrivacyWarning,
                 stacklevel=6,
             )

@@ -6,8 +6,6 @@ before its noise is drawn, and its reply is committed before it leaves (`Job`). 
 request again gets the stored reply and costs nothing. Nothing is refunded.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import secrets
@@ -19,7 +17,7 @@ from typing import Any, NoReturn
 import sqlalchemy as sa
 
 from mapl.arrays import Words
-from mapl.errors import LedgerCorruptedError, LedgerError, ParameterError
+from mapl.errors import LedgerCorruptedError, LedgerError, ParameterError, one_of
 from mapl.ledger.files import locked, refuse_network_folder, state_folder
 from mapl.ledger.job import Job, stamp
 from mapl.ledger.rules import DELTA_UNIT, RULES
@@ -97,10 +95,7 @@ class Ledger:
         """Give a data set its budget, once and for all."""
         if not isinstance(dataset, str) or not dataset.strip():
             raise ParameterError(f"dataset must be a name, got {dataset!r}.")
-        if rule not in RULES:
-            raise ParameterError(
-                f"rule must be one of {', '.join(map(repr, RULES))}, got {rule!r}."
-            )
+        one_of(*RULES, rule=rule)
         limits = RULES[rule].limits(epsilon=epsilon, delta=delta)
         public = {"epsilon_limit": epsilon, "delta_limit": delta, **stamp()}
         with Transaction(self.store) as transaction:
@@ -212,7 +207,7 @@ class Ledger:
             )
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection; the next use opens and checks it again."""
         self.store.close()
 
     def _balance(self, transaction: Transaction, row: Row) -> Balance:

@@ -3,8 +3,6 @@
 Prices are integers, rounded up; limits are integers, rounded down.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -147,7 +145,7 @@ def _exceeded(budget: Mapping[str, Any], name: str, price: int) -> str:
     """Say which limit an event exceeds, and what to do."""
     rule = RULES[budget["rule"]]
     advice = {
-        "loss": "Ask for less, or for nothing more.",
+        "loss": "Use a smaller epsilon; if none fits, the budget is spent.",
         "delta": "Each release spends its own delta: ask for a smaller one.",
     }
     words = {"loss": "epsilon", "delta": "delta"}

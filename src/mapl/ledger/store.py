@@ -191,7 +191,7 @@ def _durable_sqlite(connection: Any, record: object) -> None:
     cursor.close()
     if (mode, level) != ("wal", 2):
         raise LedgerError(
-            f"SQLite does not write durably here (store {mode}, synchronous {level})."
+            f"SQLite does not write durably here (journal {mode}, synchronous {level})."
         )
 
 

@@ -1,7 +1,5 @@
 """The tables of a ledger, and the statements that are run for each charge."""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 
 VERSION = 1  # of the schema

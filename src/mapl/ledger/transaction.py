@@ -1,7 +1,5 @@
 """One writer at a time: rows are read and checked, and appended."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterable
 from contextlib import suppress
@@ -90,7 +88,7 @@ class WriteLock:
             sign in reason for sign in ("malformed", "not a database")
         )
         raise (LedgerCorruptedError if corrupted else LedgerError)(
-            f"The ledger at {store.url} refused the write: {reason}. Nothing was "
+            f"The ledger at {store.url} failed: {reason}. Nothing was "
             "released. Fix the cause and rerun; committed charges are reused."
         ) from None
 
@@ -102,6 +100,11 @@ class Transaction(WriteLock):
     """
 
     def _begin(self) -> None:
+        """Check the version, then lock the table, then check the last row.
+
+        In this order: the version's tables must exist before they are locked, and the
+        last row is the last one only under the lock.
+        """
         super()._begin()
         store = self.store
         if not store.checked:

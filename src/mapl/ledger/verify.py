@@ -1,7 +1,5 @@
 """Checking rows one after the other."""
 
-from __future__ import annotations
-
 from mapl.errors import LedgerCorruptedError
 from mapl.ledger.files import GENESIS
 from mapl.ledger.store import Row, Store

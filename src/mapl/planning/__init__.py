@@ -24,4 +24,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    return getattr(theorems, name)
+    found = getattr(theorems, name, None)
+    if getattr(found, "__module__", None) != theorems.__name__:
+        raise AttributeError(f"module 'mapl.planning' has no attribute {name!r}")
+    return found

@@ -1,7 +1,5 @@
 """How teachers vote, tried on public records: free, and not protected in any way."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,16 +18,9 @@ from mapl.teachers.training import train
 class Pilot:
     """How teachers of a given size vote on public records.
 
-    Attributes
-    ----------
-    dissent : ndarray
-        For each record, the share of teachers that differ from the plurality.
-    lead : ndarray
-        For each record, by what share of the teachers the first class leads.
-    best_error : float
-        How often the plurality is wrong.
-    records_each : int
-        How many records a teacher had.
+    For each record, ``dissent`` is the share of teachers that differ from the
+    plurality, ``lead`` by what share the first class leads. ``best_error`` is how
+    often the plurality is wrong.
     """
 
     dissent: Floats

@@ -20,7 +20,6 @@ from mapl.planning.settings import (
 )
 from mapl.planning.vote_model import VoteModel
 from mapl.privacy.gaussian_prices import gaussian_epsilon, gaussian_limit
-from mapl.privacy.rounding import digits_up
 
 if TYPE_CHECKING:
     from mapl.planning.pilot import Pilot
@@ -275,6 +274,12 @@ def infeasible_message(epsilon: float, delta: float, k: int, n_records: int) -> 
 def _needed(epsilon: float, delta: float, k: int) -> tuple[float, int]:
     """Return the epsilon at which k teachers fit, and how many fit at this one."""
     wanted = 2 * FEWEST_DISSENTS / (k / 4) ** 2
-    least = digits_up(gaussian_epsilon(wanted, delta=delta), 3)
+    least = _three_digits_up(gaussian_epsilon(wanted, delta=delta))
     price = gaussian_limit(epsilon=epsilon, delta=delta)
     return least, math.ceil(4 * math.sqrt(2 * FEWEST_DISSENTS / price)) + 1
+
+
+def _three_digits_up(value: float) -> float:
+    """Round up to three digits and a little more, so that what is advised is enough."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return math.ceil(1.001 * value / unit) * unit

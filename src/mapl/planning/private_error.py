@@ -1,7 +1,5 @@
 """How often teachers are wrong on the private records: a release like any other."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -44,27 +44,12 @@ _LARGEST_CUTOFF = 1000
 class Setting:
     """A mechanism with its parameters, and what to expect of it. Public.
 
-    Attributes
-    ----------
-    name : str
-        The mechanism, one of `MECHANISMS`.
-    n_teachers, n_points, n_classes : int
-        For which it was made.
-    event : Event
-        What it costs: ``fit`` opens the mechanism with this event.
-    records_each : int or None
-        About how many records a teacher has, if their number is public.
-    feasible : bool
-        Whether enough is expected of it to learn from.
-    expected_answers : int
-        How many public points are expected to get a label.
-    expected_error : float or None
-        How often such a label is expected to be wrong; due to noise alone, if the
-        plurality is taken to be right.
-    settings : dict
-        The parameters by name, as numbers.
-    why : str
-        What it does, in words.
+    ``event`` is what it costs: a fit opens the mechanism with this event. It was made
+    for ``n_teachers``, ``n_points`` and ``n_classes``. ``feasible`` says whether enough
+    is expected of it to learn from, ``expected_answers`` how many public points are
+    expected to get a label, and ``expected_error`` how often such a label is wrong: due
+    to noise alone, if the plurality is taken to be right. ``settings`` has the
+    parameters by name, ``why`` says what they do.
     """
 
     name: str
@@ -90,8 +75,8 @@ class Setting:
                     f"plan is for {planned:,} {what}, got {found:,}. Plan again."
                 )
 
-    def open(self) -> Mechanism:
-        """Return the mechanism, ready to be opened by a labeler."""
+    def make_mechanism(self) -> Mechanism:
+        """Return the mechanism, for a labeler to open."""
         event = self.event
         if isinstance(event, SparseVectorEvent):
             return SparseVector.from_event(event)
@@ -120,11 +105,11 @@ class Setting:
             setting = cls(**{**form, "event": from_json(form["event"])})
             for name in ("n_teachers", "n_points"):
                 integer(at_least=1, **{name: getattr(setting, name)})
-            opened = setting.open()
+            mechanism = setting.make_mechanism()
         except (TypeError, KeyError, AttributeError) as error:
-            raise ParameterError(f"This is no setting of a plan: {error}.") from None
-        if setting.name not in MECHANISMS or opened.event != setting.event:
-            raise ParameterError("This is no setting of a plan: its event differs.")
+            raise ParameterError(f"This is not a setting of a plan: {error}.") from None
+        if setting.name not in MECHANISMS or mechanism.event != setting.event:
+            raise ParameterError("This is not a setting of a plan: its event differs.")
         return setting
 
 
@@ -179,18 +164,8 @@ def setting_for(
 ) -> Setting:
     """Return the setting of a mechanism for a budget.
 
-    Parameters
-    ----------
-    mechanism : str
-        One of `MECHANISMS`.
-    n_teachers, n_points, n_classes : int
-        Teachers, public points and classes.
-    epsilon, delta : float
-        What it may cost.
-    n_records : int or None
-        About how many private records there are, if that is public.
-    votes : VoteModel or None
-        How teachers vote; it changes what is expected, and nothing else.
+    ``n_records`` is about how many private records there are, if that is public. How
+    teachers vote changes what is expected, and nothing else.
     """
     if votes is None:
         votes = VoteModel.by_law(TEACHER_ERROR, 0.0, n_classes)
@@ -219,7 +194,8 @@ class _Sizes:
         )
 
 
-def _dissent(sizes: _Sizes, votes: VoteModel) -> Setting:
+def _dissent_setting(sizes: _Sizes, votes: VoteModel) -> Setting:
+    """Half of the pool as dissents; the votes decide what is expected, only."""
     k, m = sizes.n_teachers, sizes.n_points
     dissents = dissents_for(m)
     mechanism = ChargedDissent.for_budget(
@@ -247,7 +223,8 @@ def _dissent(sizes: _Sizes, votes: VoteModel) -> Setting:
     )
 
 
-def _noisy_max(sizes: _Sizes, votes: VoteModel) -> Setting:
+def _noisy_max_setting(sizes: _Sizes, votes: VoteModel) -> Setting:
+    """As many queries as noise of a sixth of the teachers allows."""
     k, m = sizes.n_teachers, sizes.n_points
     budget: dict[str, Any] = {"epsilon": sizes.epsilon, "delta": sizes.delta}
     mechanism = NoisyMax.for_budget(
@@ -269,7 +246,8 @@ def _noisy_max(sizes: _Sizes, votes: VoteModel) -> Setting:
     )
 
 
-def _sparse_vector(sizes: _Sizes, votes: VoteModel) -> Setting:
+def _sparse_vector_setting(sizes: _Sizes, votes: VoteModel) -> Setting:
+    """The cutoff follows from the number of teachers, not from how they vote."""
     k, m = sizes.n_teachers, sizes.n_points
     mechanism = _sparse_vector_for(k, m, sizes.epsilon, sizes.delta)
     withheld = votes.withheld(k, mechanism)
@@ -292,9 +270,9 @@ def _sparse_vector(sizes: _Sizes, votes: VoteModel) -> Setting:
 
 
 _MAKERS = {
-    "dissent": _dissent,
-    "noisy-max": _noisy_max,
-    "sparse-vector": _sparse_vector,
+    "dissent": _dissent_setting,
+    "noisy-max": _noisy_max_setting,
+    "sparse-vector": _sparse_vector_setting,
 }
 
 
@@ -325,7 +303,7 @@ def _sparse_vector_for(k: int, m: int, epsilon: float, delta: float) -> SparseVe
     while (larger := cutoffs[-1] + max(1, cutoffs[-1] // 4)) <= largest:
         cutoffs.append(larger)
 
-    def too_high(i: int) -> bool:
+    def too_high(i: int) -> bool:  # thresholds rise with the cutoff: bisection works
         threshold = _calibrated(cutoffs[i], epsilon, delta).threshold
         return threshold > _HIGHEST_THRESHOLD * k
 
@@ -343,12 +321,12 @@ def _teachers_needed(sizes: _Sizes, votes: VoteModel) -> str:
     """Say with how many teachers a sparse vector would answer enough."""
     m, enough = sizes.n_points, min(FEWEST_ANSWERS, sizes.n_points)
 
-    def answers(k: int) -> float:
+    def expected_answers(k: int) -> float:
         mechanism = _sparse_vector_for(k, m, sizes.epsilon, sizes.delta)
         return _answers_of_sparse_vector(mechanism, votes.withheld(k, mechanism), m)
 
     needed, most = sizes.n_teachers, 10**9
-    while needed < most and answers(needed) < enough - 0.5:
+    while needed < most and expected_answers(needed) < enough - 0.5:
         needed = math.ceil(1.05 * needed)
     if needed >= most:
         return "the teachers are too divided, however many there are"

@@ -6,8 +6,6 @@ The statements of *Model-Agnostic Private Learning* (Bassily, Thakkar, Thakurta,
 left out. All take arrays. Logarithms are natural.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -19,16 +19,8 @@ _OPEN_LEAD = 0.1  # below this lead a label is not two thirds certain
 class VoteModel:
     """The votes on a sample of queries.
 
-    Parameters
-    ----------
-    dissent : ndarray
-        For each query, the share of teachers that differ from the plurality.
-    lead : ndarray
-        For each query, by what share of the teachers the first class leads the second.
-    best_error : float
-        How often the plurality is wrong.
-    n_classes : int
-        As declared.
+    For each query, ``dissent`` is the share of teachers that differ from the plurality,
+    and ``lead`` by what share the first class leads the second.
     """
 
     def __init__(
@@ -113,16 +105,10 @@ class VoteModel:
     def label_error(self, flipped: Floats, answered: Floats | float = 1.0) -> float:
         """Return how often a label is wrong.
 
-        The plurality errs where teachers are divided, in proportion to exp(-lead/s) for
-        some s, and at most as often as a label drawn at random. There, another label is
-        as good as that of the plurality.
-
-        Parameters
-        ----------
-        flipped : ndarray
-            How often the label is not that of the plurality.
-        answered : ndarray or 1
-            How often there is a label.
+        ``flipped`` says how often it is not that of the plurality, ``answered`` how
+        often there is one. The plurality errs where teachers are divided, in proportion
+        to exp(-lead/s) for some s, and at most as often as a label drawn at random.
+        There, another label is as good as that of the plurality.
         """
         most = 1 - 1 / self.n_classes
 

@@ -28,7 +28,7 @@ import numpy as np
 
 from mapl.arrays import Floats, Ints
 from mapl.errors import ParameterError, UnsupportedEventError, positive
-from mapl.privacy import curves
+from mapl.privacy import curves, tails
 from mapl.privacy.curves import INFLATE, Curve
 from mapl.privacy.events import (
     Event,
@@ -279,7 +279,7 @@ def _(event: StableReleaseEvent) -> Curve:
 
 @event_leak.register
 def _(event: StableReleaseEvent) -> float:
-    return curves.laplace_tail(event.threshold, float(event.noise_scale))
+    return tails.laplace_tail(event.threshold, float(event.noise_scale))
 
 
 @event_renyi.register
@@ -298,7 +298,7 @@ def _(event: SparseVectorEvent) -> Curve:
 def _(event: SparseVectorEvent) -> float:
     noise, threshold_noise = event.noise_scale, event.threshold_noise_scale
     reach = event.threshold - event.instability
-    tail = curves.laplace_difference_tail(reach, float(noise), float(threshold_noise))
+    tail = tails.laplace_difference_tail(reach, float(noise), float(threshold_noise))
     return event.cutoff * tail
 
 

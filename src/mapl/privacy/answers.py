@@ -4,8 +4,6 @@ The answers are public. The values and distances of a batch are private: no mess
 here shows them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

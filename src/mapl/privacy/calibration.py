@@ -3,8 +3,6 @@
 Everything is a search over events that asks `mapl.accounting` what they cost.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

@@ -17,14 +17,16 @@ from mapl.arrays import Ints
 from mapl.errors import ParameterError, integer, rational
 from mapl.privacy.answers import SoftAnswer
 from mapl.privacy.calibration import least_sigma
-from mapl.privacy.guard import Guard
-from mapl.privacy.noise import SYSTEM, Source
-from mapl.privacy.noisy_counts import (
+from mapl.privacy.guard import (
+    Guard,
     check_classes,
     check_queries_left,
+    seeded_suffix,
+)
+from mapl.privacy.noise import SYSTEM, Source
+from mapl.privacy.noisy_counts import (
     gaussian_event,
     publish,
-    seeded_mark,
     steps_per_query,
 )
 from mapl.privacy.votes import NO_VOTE, Votes
@@ -216,7 +218,7 @@ class ChargedDissent:
     def _checked_guess(self, guess: npt.ArrayLike | None, n: int) -> Ints | None:
         if guess is None and self.n_queries is not None:
             raise ParameterError(
-                "guess must be given where n_queries was: without one a query costs "
+                "guess must be given where n_queries is: a query without a guess costs "
                 "more than was paid for it."
             )
         if guess is None:
@@ -241,7 +243,7 @@ class ChargedDissent:
         return (
             f"ChargedDissent(sigma={self.sigma}, dissents={self.dissents}, "
             f"n_teachers={self.n_teachers}, n_classes={self.n_classes}"
-            f"{seeded_mark(self._source)})"
+            f"{seeded_suffix(self._source)})"
         )
 
 

@@ -1,7 +1,5 @@
 """Prices as squared Gaussian shifts, which add up even for adaptive releases."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,12 +1,16 @@
-"""A running mechanism exists once: the guard that each of them holds."""
-
-from __future__ import annotations
+"""What running mechanisms share: one copy of each, and no more than was paid for."""
 
 import os
 import threading
 from typing import NoReturn
 
-from mapl.errors import MechanismStateError
+from mapl.errors import (
+    BudgetExceededError,
+    MechanismStateError,
+    ParameterError,
+)
+from mapl.privacy.noise import Source
+from mapl.privacy.votes import Votes
 
 
 class Guard:
@@ -38,3 +42,25 @@ class Guard:
             f"A running {self.name} cannot be copied or pickled: its budget would be "
             "spent twice. What it costs is its event; open another one to ask for more."
         )
+
+
+def check_classes(votes: Votes, n_classes: int) -> None:
+    """Refuse votes over another number of classes."""
+    if votes.n_classes != n_classes:
+        raise ParameterError(
+            f"votes must have n_classes = {n_classes}, got {votes.n_classes}."
+        )
+
+
+def check_queries_left(votes: Votes, left: int) -> None:
+    """Refuse more queries than were paid for."""
+    if votes.n_queries > left:
+        raise BudgetExceededError(
+            f"{votes.n_queries} queries were asked, {left} are left of what was paid "
+            "for. Nothing was released."
+        )
+
+
+def seeded_suffix(source: Source) -> str:
+    """Return what the repr of a mechanism with a seeded source ends in."""
+    return "" if source.private else ", NOT PRIVATE: seeded noise"

@@ -13,8 +13,6 @@ The ladder, each rung exact if the one below is:
 Proofs: docs/proofs/discrete_laplace.md, docs/proofs/discrete_gaussian.md.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal

@@ -12,13 +12,12 @@ from typing import NoReturn
 import numpy as np
 
 from mapl.arrays import Integers, Ints
-from mapl.errors import BudgetExceededError, ParameterError, rational
+from mapl.errors import BudgetExceededError, rational
 from mapl.privacy.answers import SoftAnswer
 from mapl.privacy.calibration import least_sigma
 from mapl.privacy.events import GaussianEvent
-from mapl.privacy.guard import Guard
+from mapl.privacy.guard import Guard, seeded_suffix
 from mapl.privacy.noise import SYSTEM, Source, discrete_gaussian
-from mapl.privacy.votes import Votes
 
 
 class NoisyCount:
@@ -58,7 +57,7 @@ class NoisyCount:
         with self._guard:
             if self._answered:
                 raise BudgetExceededError(
-                    "A NoisyCount answers once, and this one has. Nothing was released."
+                    "This NoisyCount has answered already. Nothing was released."
                 )
             self._answered = True
             exact = np.array([count], dtype=np.int64)
@@ -68,7 +67,7 @@ class NoisyCount:
         self._guard.refuse_copy()
 
     def __repr__(self) -> str:
-        return f"NoisyCount(sigma={self.sigma}{seeded_mark(self._source)})"
+        return f"NoisyCount(sigma={self.sigma}{seeded_suffix(self._source)})"
 
 
 def steps_per_query(n_classes: int) -> int:
@@ -125,25 +124,3 @@ def publish(
     return SoftAnswer(
         counts=noisy, labels=noisy.argmax(axis=1), shares=noisy / n_teachers
     )
-
-
-def check_classes(votes: Votes, n_classes: int) -> None:
-    """Refuse votes over another number of classes."""
-    if votes.n_classes != n_classes:
-        raise ParameterError(
-            f"votes must have n_classes = {n_classes}, got {votes.n_classes}."
-        )
-
-
-def check_queries_left(votes: Votes, left: int) -> None:
-    """Refuse more queries than were paid for."""
-    if votes.n_queries > left:
-        raise BudgetExceededError(
-            f"{votes.n_queries} queries were asked, {left} are left of what was paid "
-            "for. Nothing was released."
-        )
-
-
-def seeded_mark(source: Source) -> str:
-    """Return what a repr says of a seeded source."""
-    return "" if source.private else ", NOT PRIVATE: seeded noise"

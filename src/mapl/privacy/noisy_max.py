@@ -16,15 +16,17 @@ from mapl.errors import integer, rational
 from mapl.privacy.answers import SoftAnswer
 from mapl.privacy.calibration import least_sigma
 from mapl.privacy.events import ConfidentMaxEvent
-from mapl.privacy.guard import Guard
+from mapl.privacy.guard import (
+    Guard,
+    check_classes,
+    check_queries_left,
+    seeded_suffix,
+)
 from mapl.privacy.noise import SYSTEM, Source
 from mapl.privacy.noisy_counts import (
     add_noise,
-    check_classes,
-    check_queries_left,
     gaussian_event,
     publish_all,
-    seeded_mark,
     steps_per_query,
 )
 from mapl.privacy.votes import ABSTAIN, Votes
@@ -113,7 +115,7 @@ class NoisyMax:
     def __repr__(self) -> str:
         return (
             f"NoisyMax(sigma={self.sigma}, n_queries={self.n_queries}, "
-            f"n_classes={self.n_classes}{seeded_mark(self._source)})"
+            f"n_classes={self.n_classes}{seeded_suffix(self._source)})"
         )
 
 
@@ -212,5 +214,5 @@ class ConfidentNoisyMax:
             f"ConfidentNoisyMax(sigma={self.sigma}, check_sigma={self.check_sigma}, "
             f"threshold={self.threshold}, n_queries={self.n_queries}, "
             f"n_answers={self.n_answers}, n_classes={self.n_classes}"
-            f"{seeded_mark(self._source)})"
+            f"{seeded_suffix(self._source)})"
         )

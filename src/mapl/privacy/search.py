@@ -1,7 +1,5 @@
 """Bisection: the least value for which a monotone condition holds."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -21,7 +21,7 @@ from mapl.privacy.calibration import (
     least_without_threshold_noise,
 )
 from mapl.privacy.events import SparseVectorEvent
-from mapl.privacy.guard import Guard
+from mapl.privacy.guard import Guard, seeded_suffix
 from mapl.privacy.noise import SYSTEM, Source, discrete_laplace
 from mapl.privacy.votes import Votes
 
@@ -293,11 +293,11 @@ class SparseVector:
         self._guard.refuse_copy()
 
     def __repr__(self) -> str:
-        seeded = "" if self._source.private else ", NOT PRIVATE: seeded noise"
         return (
             f"SparseVector(noise_scale={self.noise_scale}, threshold={self.threshold}, "
             f"cutoff={self.cutoff}, "
-            f"threshold_noise_scale={self.threshold_noise_scale}{seeded})"
+            f"threshold_noise_scale={self.threshold_noise_scale}"
+            f"{seeded_suffix(self._source)})"
         )
 
 

@@ -1,7 +1,5 @@
 """The folder that may be published: model, certificate, labels, and a report."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,18 +37,9 @@ def write_bundle(
 ) -> dict[str, Any]:
     """Write the four files to a folder, and return the certificate.
 
-    Parameters
-    ----------
-    out : str or Path
-        The folder; made if need be.
-    model : classifier
-        What is to be published: the student, and what prepares its columns.
-    fitted : PrivateClassifier
-        What has fitted it.
-    public : DataFrame
-        The public points.
-    score : mapping or None
-        Accuracy and confusion on a test file that was declared public.
+    ``model`` is what is published: the student, and what prepares its columns.
+    ``fitted`` is the `PrivateClassifier`, ``public`` a frame of the public points,
+    ``score`` that on a test file which was declared public.
     """
     import skops.io
 

@@ -4,8 +4,6 @@ Anybody can check it: `verify` recomputes epsilon from the events, and the diges
 model file. Public values only.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -91,7 +89,9 @@ def protection(*, grouped: bool, privacy: str = "records") -> dict[str, str]:
     return {"unit": unit, "neighbours": neighbours[privacy]}
 
 
-def of_classifier(fitted: Any, receipt: str | Mapping[str, Any]) -> dict[str, Any]:
+def of_classifier(
+    fitted: Any, grouped: bool, receipt: str | Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the certificate of a fitted `PrivateClassifier`."""
     declared = fitted.classes is not None
     assumed = "X_public, classes and all parameters do not come from private data"
@@ -103,7 +103,7 @@ def of_classifier(fitted: Any, receipt: str | Mapping[str, Any]) -> dict[str, An
     return make(
         fitted.events_,
         delta=fitted.delta,
-        **protection(grouped=fitted._grouped, privacy=fitted.privacy),
+        **protection(grouped=grouped, privacy=fitted.privacy),
         mechanism="dissent" if fitted.plan_ is None else fitted.plan_.name,
         public={
             "n_teachers": fitted.n_teachers_,

@@ -1,11 +1,9 @@
 """What epsilon means for one person, in numbers and in words."""
 
-from __future__ import annotations
-
 import math
 
 from mapl.errors import positive, probability
-from mapl.privacy.rounding import percent_up
+from mapl.privacy.rounding import decimals_up
 
 PRIORS = (0.5, 0.1, 0.01)
 
@@ -67,3 +65,15 @@ def beliefs_in_words(epsilon: float) -> str:
         for prior, most in beliefs(epsilon).items()
     )
     return ", ".join(rises)
+
+
+def percent_up(share: float) -> str:
+    """Return an upper bound as text, rounded up.
+
+    Examples
+    --------
+    >>> from mapl.publish.meaning import percent_up
+    >>> percent_up(0.7311), percent_up(0.88), percent_up(0.99997)
+    ('73.2%', '88%', '100%')
+    """
+    return f"{100 * decimals_up(share, 3):.4g}%"

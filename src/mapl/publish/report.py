@@ -1,7 +1,5 @@
 """The report: a page about what was released, for a reader. Public values only."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
@@ -29,16 +27,9 @@ def render(
 ) -> str:
     """Return the page.
 
-    Parameters
-    ----------
-    certificate : mapping
-        As made by `mapl.publish.certificate`.
-    counts : mapping
-        How many public points got which label.
-    spending : sequence of (int, float)
-        For each batch, how many points it had, and the part of the price used by then.
-    score : mapping or None
-        Accuracy and confusion on a test file that was declared public.
+    ``counts`` says how many public points got which label, ``spending`` how many points
+    each batch had and what part of the price was used by then, ``score`` the accuracy
+    and confusion on a test file that was declared public.
     """
     public = certificate["public"]
     facts = {

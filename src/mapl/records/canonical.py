@@ -7,8 +7,6 @@ widen an array: no other cell's form changes.
 Proof: docs/proofs/partition.md
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Public points as numbers, for the student."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

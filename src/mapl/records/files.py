@@ -1,7 +1,5 @@
 """Tables in files: CSV and Parquet."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

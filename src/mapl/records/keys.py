@@ -6,8 +6,6 @@ of mapl rests on this. A record's key is a digest of its own cells in canonical 
 Proof: docs/proofs/partition.md
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from hashlib import sha256
@@ -28,20 +26,11 @@ def chunk_rows(
 ) -> list[Ints]:
     """Return the row numbers of each chunk, in an order that depends on keys alone.
 
-    Parameters
-    ----------
-    keys : ndarray of shape (n_records, 2)
-        From `record_keys`.
-    groups : array-like or None
-        Whose record it is. All records of one value go to one chunk. Without it, each
-        record is a unit of its own, and copies of a record spread over the chunks.
-    n_chunks : int
-        How many chunks; some may stay empty.
-    salt : int
-        Changes the partition. It must not come from the data.
+    ``keys`` come from `record_keys`. All records with one value of ``groups`` go to one
+    chunk; without groups, each record is a unit of its own, and copies of a record
+    spread over the chunks. ``salt`` changes the partition; it must not come from the
+    data.
 
-    Notes
-    -----
     Guarantee: if one unit is added to the data or removed, the content of one chunk
     changes, and that of no other, nor the order of its rows.
     Proof: docs/proofs/partition.md
@@ -63,12 +52,7 @@ def chunk_rows(
 def record_keys(features: Any, labels: Any | None) -> Words:
     """Return a 128-bit digest of each record's own values, as two 64-bit words.
 
-    Parameters
-    ----------
-    features : array-like, DataFrame, sparse matrix or sequence of strings
-        The records, one a row.
-    labels : array-like or None
-        Their labels, part of the record; None where labels must not decide.
+    ``labels`` are part of the record; None where labels must not decide.
     """
     n = n_rows(features)
     if labels is not None and n_rows(labels) != n:

@@ -1,7 +1,5 @@
 """Labels to class indices and back, label by label."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -11,6 +9,7 @@ from sklearn.utils.validation import column_or_1d
 
 from mapl.arrays import Array, Ints
 from mapl.errors import ParameterError
+from mapl.privacy.votes import NO_VOTE
 
 UNKNOWN = -1  # the code of what is no class
 
@@ -47,9 +46,9 @@ def encode_declared(y: Any, classes: Array) -> Ints:
 
 
 def encode_predictions(predictions: Any, labels: Array, codes: Ints) -> Ints:
-    """Return the code of each predicted label, `UNKNOWN` for anything else."""
+    """Return the vote for each predicted label, `NO_VOTE` for anything else."""
     given = np.asarray(predictions).reshape(-1)
-    out = np.full(given.shape, UNKNOWN, dtype=np.int64)
+    out = np.full(given.shape, NO_VOTE, dtype=np.int64)
     for label, code in zip(labels, codes, strict=True):
         out[given == label] = code
     return out

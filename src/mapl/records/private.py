@@ -1,7 +1,5 @@
 """The private records of one fit, and how they are told from the public points."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,20 +14,10 @@ from mapl.records.schema import cast_like
 
 @dataclass(frozen=True)
 class PrivateRecords:
-    """Validated records with the keys that decide their chunks.
+    """Validated records with the keys that decide their chunks. Private.
 
-    Attributes
-    ----------
-    X : array-like, DataFrame, sparse matrix or sequence of strings
-        The features.
-    codes : ndarray of int
-        The class index of each record.
-    groups : array-like or None
-        Whose record each is.
-    keys : ndarray
-        A digest of each record; of its features alone if only labels are private.
-    digests : ndarray
-        The keys, with the labels where these are no part of them: for a ledger.
+    Where only labels are private, ``keys`` are digests of the features alone.
+    ``digests`` always include the labels: by these a ledger notices other records.
     """
 
     X: Any
@@ -74,7 +62,7 @@ def check_lengths(X: Any, y: Any, groups: Any) -> None:
     """Refuse data of several lengths; the lengths are private."""
     if isinstance(groups, str):
         raise ParameterError(
-            "groups must say of each record whose it is, got the name of a column. "
+            "groups must hold one owner for each record, got the name of a column. "
             "Pass the column itself."
         )
     if len({n_rows(data) for data in (X, y, groups) if data is not None}) > 1:

@@ -67,16 +67,16 @@ class Schema:
         return cls(_kinds(encoder.feature_names_in_, set(encoder.transformers_[0][2])))
 
     @property
-    def numbers(self) -> list[str]:
+    def number_columns(self) -> list[str]:
         """The names of the columns that hold numbers."""
         return [
             name for name, column in self.columns.items() if column.kind == "number"
         ]
 
     @property
-    def others(self) -> list[str]:
+    def other_columns(self) -> list[str]:
         """The names of the other columns."""
-        return [name for name in self.columns if name not in self.numbers]
+        return [name for name in self.columns if name not in self.number_columns]
 
     def cast(self, table: Any) -> Any:
         """Return a pandas frame with these columns, each cell in its column's type."""
@@ -107,7 +107,10 @@ class Schema:
                 min_frequency=min_frequency,
             ),
         )
-        encoder = make_column_transformer((scale, self.numbers), (codes, self.others))
+        # `of_encoder` relies on this order: numbers first.
+        encoder = make_column_transformer(
+            (scale, self.number_columns), (codes, self.other_columns)
+        )
         return encoder.fit(typed)
 
 
@@ -157,7 +160,7 @@ def _column(dtype: Any) -> Column:
 # One cast for each kind of column ---------------------------------------------------
 
 
-def _numbers(column: Any, dtype: Any) -> Any:
+def _cast_numbers(column: Any, dtype: Any) -> Any:
     """Finite floats; times are not numbers."""
     import pandas as pd
 
@@ -167,18 +170,18 @@ def _numbers(column: Any, dtype: Any) -> Any:
     return cells.where(np.isfinite(cells))
 
 
-def _texts(column: Any, dtype: Any) -> Any:
+def _cast_texts(column: Any, dtype: Any) -> Any:
     texts = column.astype(object).map(cell_text, na_action="ignore")
     return texts.where(column.notna(), np.nan).astype(object)
 
 
-def _categories(column: Any, dtype: Any) -> Any:
+def _cast_categories(column: Any, dtype: Any) -> Any:
     import pandas as pd
 
     return pd.Series(pd.Categorical(column, categories=dtype.categories), column.index)
 
 
-def _objects(column: Any, dtype: Any) -> Any:
+def _cast_objects(column: Any, dtype: Any) -> Any:
     """The cells as they are; integers that a missing cell made floats are integers."""
     import pandas as pd
 
@@ -192,8 +195,11 @@ def _objects(column: Any, dtype: Any) -> Any:
     return cells.where(column.notna(), None)
 
 
-def _times(column: Any, dtype: Any) -> Any:
-    """Times of a type. A time without a zone is in UTC where one is wanted."""
+def _cast_times(column: Any, dtype: Any) -> Any:
+    """Times of a type; a time without a zone is in UTC where one is wanted.
+
+    The shortcuts give what `_cast_time` gives, cell by cell.
+    """
     import pandas as pd
 
     zone = getattr(dtype, "tz", None)
@@ -205,11 +211,11 @@ def _times(column: Any, dtype: Any) -> Any:
         except ValueError:  # some are out of its range
             pass
     unit = np.datetime_data(dtype)[0] if zone is None else dtype.unit
-    times = [_time(cell, dtype.kind, unit, zone) for cell in column]
+    times = [_cast_time(cell, dtype.kind, unit, zone) for cell in column]
     return pd.Series(times, column.index, dtype=dtype)
 
 
-def _time(cell: Any, kind: str, unit: str, zone: Any) -> Any:
+def _cast_time(cell: Any, kind: str, unit: str, zone: Any) -> Any:
     """Return one time or duration, NaT for a cell that is none."""
     import pandas as pd
 
@@ -225,9 +231,9 @@ def _time(cell: Any, kind: str, unit: str, zone: Any) -> Any:
 
 
 _CASTS = {
-    "number": _numbers,
-    "text": _texts,
-    "category": _categories,
-    "time": _times,
-    "object": _objects,
+    "number": _cast_numbers,
+    "text": _cast_texts,
+    "category": _cast_categories,
+    "time": _cast_times,
+    "object": _cast_objects,
 }

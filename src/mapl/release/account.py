@@ -22,14 +22,9 @@ if TYPE_CHECKING:
 class Account(Protocol):
     """What a release needs of whoever is charged for it.
 
-    Attributes
-    ----------
-    events : list of Event
-        What was charged.
-    paid_before : bool
-        Whether an earlier run of the same job was charged, so that this one is free.
-    seed : int
-        Seeds the private computation; a job that was begun before keeps its own.
+    ``events`` were charged. ``paid_before`` says whether an earlier run of the same job
+    was charged, so that this one is free. ``seed`` seeds the private computation; a job
+    that was begun before keeps its own.
     """
 
     events: list[Event]
@@ -57,7 +52,9 @@ class Account(Protocol):
         """A private folder for finished teachers, if the account outlives a crash."""
 
     def receipt(self) -> str | dict[str, Any]:
-        """Return what a certificate says of the account. Public."""
+        """Return what a certificate says of the account: a sentence, or for a ledger
+        its id, the data set and the rows. Public.
+        """
 
 
 class Budget:
@@ -139,21 +136,11 @@ def open_account(
 ) -> Account:
     """Open the account that a release is charged to.
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        Limits of a budget in memory; a ledger has its own limits, and states prices at
-        this delta.
-    ledger, dataset : str or None
-        URL of a ledger, and the name of the data set there; both or none.
-    request : bytes
-        Everything that identifies the release. Public values only.
-    note : str
-        For the ledger's history. Public.
-    seed : int
-        Seeds the private computation, unless the same job was begun before.
-    keys : ndarray
-        Digests of the records; the ledger warns of a mix-up. Private.
+    ``epsilon`` and ``delta`` limit a budget in memory; a ledger has its own limits, and
+    states prices at this delta. ``request`` is everything that identifies the release,
+    ``note`` is for the ledger's history: public values only. ``seed`` seeds the private
+    computation, unless the same job was begun before. ``keys`` are digests of the
+    records, by which the ledger notices a mix-up.
     """
     if (ledger is None) != (dataset is None):
         raise ParameterError(

@@ -4,8 +4,6 @@ Everything that is asked is a step of one job. A step that an earlier run of the
 finished is not asked again: its stored reply is returned.
 """
 
-from __future__ import annotations
-
 import io
 import zlib
 from collections.abc import Callable, Iterator
@@ -29,14 +27,8 @@ Mechanism = SparseVector | NoisyMax | ChargedDissent
 class Labeler:
     """Answers queries about public points with the votes of private teachers.
 
-    Parameters
-    ----------
-    predictions : ndarray of int, shape (n_teachers, n_queries)
-        The teachers' votes on all public points. Private.
-    n_classes : int
-        How many classes were declared.
-    account : Account
-        Charged with a mechanism when that is opened.
+    ``predictions`` are the votes on all public points, shape (n_teachers, n_queries).
+    The account is charged with a mechanism when that is opened.
     """
 
     def __init__(
@@ -51,7 +43,7 @@ class Labeler:
         """Charge the whole price of a mechanism; from then on it may answer."""
         if self._mechanism is not None:
             raise MechanismStateError(
-                "A labeler opens one mechanism, and this one has."
+                "This labeler has an open mechanism already. Make a new one."
             )
         self.account.charge(mechanism.event)
         self._mechanism = mechanism

@@ -1,7 +1,5 @@
 """Features of public points: random Fourier features, and a spectral embedding."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mapl.arrays import Array, Floats, Singles

@@ -1,7 +1,5 @@
 """Any classifier, fitted to published shares of the vote."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

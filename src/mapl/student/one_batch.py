@@ -1,7 +1,5 @@
 """Asking once, and learning from the labels that were given."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -18,14 +16,7 @@ from mapl.privacy.votes import ABSTAIN
 class OneBatch:
     """Asks about as many points as the mechanism answers, chosen at random.
 
-    Parameters
-    ----------
-    n_points : int
-        The size of the pool.
-    mechanism : NoisyMax or SparseVector
-        Its public parameters are used here; it is not asked.
-    seed : int
-        For the choice of points.
+    The mechanism's public parameters are used here; it is not asked.
     """
 
     def __init__(

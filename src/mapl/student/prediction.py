@@ -12,14 +12,16 @@ from sklearn.utils.validation import check_is_fitted
 from mapl.arrays import Array, Floats
 
 
-def _student_has(name: str) -> Any:
-    def check(self: StudentPredictions) -> bool:
-        if hasattr(self, "student_"):
-            getattr(self.student_, name)
-            return True
-        return hasattr(self._student(), name)
+def _student_has(method: str) -> Any:
+    """Return a condition for `available_if`: the student has that method."""
 
-    return check
+    def available(self: StudentPredictions) -> bool:
+        if hasattr(self, "student_"):
+            getattr(self.student_, method)  # raises the student's own error
+            return True
+        return hasattr(self._student(), method)
+
+    return available
 
 
 class StudentPredictions:

@@ -4,8 +4,6 @@ Little is paid while the guess is poor. As it improves, dissent becomes rarer, a
 points can be asked for the same price.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Self
 
@@ -30,19 +28,10 @@ MOST_ASKS = 30  # per point
 class SoftLabels:
     """What the rounds of asking came to. Public.
 
-    Attributes
-    ----------
-    noisy : ndarray of shape (n_points, n_classes)
-        The averaged shares as published.
-    precision : ndarray of shape (n_points,)
-        1 over the variance of their noise.
-    smooth : ndarray of shape (n_points, n_classes)
-        What regression makes of them: rows add up to 1.
-    labels : ndarray of int
-        The label of each point, ABSTAIN where it is open.
-    asked, spent : list
-        For each batch, its number of points, and the part of the dissents used until
-        then, estimated from what was published.
+    ``noisy`` are the averaged shares as published, ``precision`` is 1 over the variance
+    of their noise, ``smooth`` is what regression makes of them. ``labels`` are ABSTAIN
+    where they are open. For each batch, ``asked`` is its number of points and ``spent``
+    the part of the dissents used by then, estimated from what was published.
     """
 
     noisy: Floats
@@ -57,19 +46,8 @@ class Rounds:
     """Asks in growing batches until the dissents are nearly spent.
 
     How much is spent is estimated from what was published: the shares that disagreed.
-
-    Parameters
-    ----------
-    features : ndarray, shape (n_points, n_features)
-        Public features of the pool.
-    mechanism : ChargedDissent
-        Its public parameters are used here; it is not asked.
-    seed : int
-        For the order of asking, and the features.
-
-    Examples
-    --------
-    The loop that connects the rounds with whoever answers::
+    The mechanism's public parameters are used here; it is not asked. The loop that
+    connects the rounds with whoever answers::
 
         with Rounds(features, mechanism, seed=0) as rounds:
             while not rounds.done:

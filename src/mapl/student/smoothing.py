@@ -4,8 +4,6 @@ Which features and penalties serve best, and how much each regression counts, is
 on the noisy shares themselves, whose noise is known: model selection is free.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -88,15 +86,7 @@ def decide(shares: Shares, smooth: Floats, variance: float) -> Decision:
 
     Bayes' rule: one class has the largest share, the others split the rest evenly. The
     prior for that class is the student's probability, and its share is close to it.
-
-    Parameters
-    ----------
-    shares : Shares
-        What was published.
-    smooth : ndarray of shape (n_points, n_classes)
-        The student's shares.
-    variance : float
-        Of the noise on one published share.
+    ``variance`` is that of the noise on one published share.
     """
     mean, n_classes = shares.counted(), smooth.shape[1]
     precision = shares.times / max(variance, 1e-8) / (2 if n_classes == 2 else 1)

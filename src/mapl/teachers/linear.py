@@ -5,8 +5,6 @@ minimum is found by Newton's method, and a fitted model is a scikit-learn model 
 other. A teacher is, to the last bit, a function of its own records.
 """
 
-from __future__ import annotations
-
 from numbers import Real
 from typing import Any
 
@@ -30,14 +28,14 @@ from mapl.teachers.stacked import fit_binary_chunks
 _MOST_WEIGHTS = 1000  # for which a Hessian is quicker than going without
 
 
-def fits(estimator: Any) -> bool:
+def can_fit(estimator: Any) -> bool:
     """Whether `fit` finds the same minimum as the estimator's own fit.
 
     Decided by its type and parameters, never by data.
     """
     if type(estimator) is Pipeline:
         inner = estimator.memory is None and len(estimator.steps) > 1
-        return inner and type(estimator[-1]) is not Pipeline and fits(estimator[-1])
+        return inner and type(estimator[-1]) is not Pipeline and can_fit(estimator[-1])
     kind = type(estimator)
     if kind not in (LogisticRegression, RidgeClassifier, LinearSVC):
         return False
@@ -64,19 +62,19 @@ def fits(estimator: Any) -> bool:
     return all(given[name] in values for name, values in wanted[kind].items())
 
 
-def stacks(estimator: Any, features: Any) -> bool:
+def can_stack(estimator: Any, features: Any) -> bool:
     """Whether `fit_binary_chunks` handles this learner and these records."""
     table = isinstance(features, np.ndarray) and features.ndim == 2
     return (
         type(estimator) is LogisticRegression
-        and fits(estimator)
+        and can_fit(estimator)
         and table
         and features.dtype.kind in "fiub"
     )
 
 
 def fit(model: Any, features: Any, labels: Array) -> Any:
-    """Fit a model that `fits`, or a pipeline that ends in one; return it.
+    """Fit a model that `can_fit`, or a pipeline that ends in one; return it.
 
     Transformers of a pipeline are fitted by themselves. What they make sparse is left
     to scikit-learn.

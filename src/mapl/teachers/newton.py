@@ -1,7 +1,5 @@
 """Newton's method for one chunk: softmax regression and the squared hinge loss."""
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Callable

@@ -14,7 +14,7 @@ from mapl.progress import Progress
 from mapl.teachers import linear
 from mapl.teachers.stacked import CoefficientStack
 from mapl.teachers.training import Teacher
-from mapl.teachers.workers import run_tasks, silent
+from mapl.teachers.workers import no_warnings, run_tasks
 
 if TYPE_CHECKING:  # loaded when teachers are asked; workers that train do without it
     from mapl.teachers.trees import Ensemble, Trees
@@ -48,7 +48,7 @@ class Panel:
         self.teachers, self.n_classes = teachers, n_classes
         from mapl.teachers.trees import Ensemble, Trees
 
-        with silent():
+        with no_warnings():
             ready = [_ready(teacher) for teacher in teachers]
         self._linear = [j for j, form in enumerate(ready) if isinstance(form, tuple)]
         self._trees = [j for j, form in enumerate(ready) if isinstance(form, Ensemble)]
@@ -74,7 +74,7 @@ class Panel:
         for start in range(0, n, step):
             rows = slice(start, min(n, start + step))
             block = features if step >= n else _safe_indexing(features, rows)
-            with silent():
+            with no_warnings():
                 self._ask_block(block, votes[:, rows], n_jobs)
         return votes
 
@@ -87,7 +87,7 @@ class Panel:
             else:
                 each += self._linear
         if self._forest:
-            if numbers is not None and self._forest.takes(numbers):
+            if numbers is not None and self._forest.accepts(numbers):
                 own = self._forest.votes(numbers)
                 votes[self._trees] = np.take_along_axis(self._codes, own, axis=1)
             else:
@@ -114,7 +114,7 @@ def _ready(teacher: Teacher | None) -> tuple[Any, ...] | Ensemble | None:
     try:
         if affine := linear.affine(teacher.model):
             return *affine, teacher.own_codes()
-        if trees.reads(teacher.model):
+        if trees.can_read(teacher.model):
             ensemble = trees.Ensemble(teacher.model)
             return ensemble if ensemble.quick else None
     except Exception:

@@ -4,8 +4,6 @@ What a teacher becomes and how it votes depends, to the last bit, on its own rec
 shapes are made of public numbers and of the teacher's own size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any

@@ -5,8 +5,6 @@ goes wrong inside a teacher stays inside: it has no vote, and no warning, messag
 count of such teachers leaves.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
@@ -26,7 +24,7 @@ from mapl.progress import Progress
 from mapl.records.labels import encode_predictions
 from mapl.teachers import linear
 from mapl.teachers.stacked import fit_binary_chunks
-from mapl.teachers.workers import quiet, run_tasks
+from mapl.teachers.workers import no_warnings_one_thread, run_tasks
 
 
 @dataclass(frozen=True)
@@ -63,32 +61,17 @@ def train(
     checkpoint_dir: str | None = None,
     keys: Words | None = None,
 ) -> list[Teacher | None]:
-    """Train one teacher a chunk; None where a chunk is empty or training failed.
+    """Train one teacher per chunk; None where a chunk is empty or training failed.
 
-    Parameters
-    ----------
-    estimator : classifier
-        Cloned for each chunk, with seeds made of ``random_state`` and the chunk's
-        number.
-    features, codes : array-like, ndarray of int
-        The private records, and their class indices.
-    chunks : list of ndarray of int
-        The rows of each chunk.
-    labels : ndarray
-        The label of each class index.
-    random_state : int
-        Seeds the learners; noise never.
-    n_jobs : int or None
-        Workers, as in joblib. Quick teachers are trained here whatever it says.
-    checkpoint_dir : str or None
-        A private directory that keeps finished teachers, so that training that was
-        interrupted can go on. Needs ``keys``. Teachers that train together in a
-        fraction of a second (`stacked`) are not kept.
-    keys : ndarray or None
-        The records' keys, which name the files.
+    ``labels`` has the label of each class index. Learners are seeded by
+    ``random_state`` and the number of the chunk. Quick teachers are trained in this
+    process, whatever ``n_jobs``.
+    With a private ``checkpoint_dir`` and the records' ``keys``, which name the files,
+    finished teachers are kept there, so that training that was interrupted can go on;
+    those that train together in a fraction of a second (`stacked`) are not.
     """
     estimator = clone(estimator)
-    seeds, is_linear = seed_names(estimator), linear.fits(estimator)
+    seeds, is_linear = seed_names(estimator), linear.can_fit(estimator)
     plain = type(features) is np.ndarray  # its own indexing is the fastest
     checkpoints = None
     if checkpoint_dir is not None and keys is not None:
@@ -114,7 +97,7 @@ def train(
 
     teachers: dict[int, Teacher | None] = {}
     with Progress("Training teachers", len(chunks)) as progress:
-        if linear.stacks(estimator, features):
+        if linear.can_stack(estimator, features):
             teachers |= _train_stacked(
                 estimator, features, codes, chunks, labels, progress
             )
@@ -137,7 +120,7 @@ def _train_stacked(
     binary = [j for j, classes in enumerate(present) if len(classes) == 2]
     mine, second = [chunks[j] for j in binary], [int(present[j][1]) for j in binary]
     teachers = {}
-    with quiet():
+    with no_warnings_one_thread():
         for i, coef, intercept in fit_binary_chunks(
             estimator, features, codes, mine, second
         ):

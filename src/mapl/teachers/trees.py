@@ -33,7 +33,7 @@ _FEW = 8  # points that are walked down
 _BITS_PAY = 1000  # nodes times bits of a tree, up to which its formula is faster
 
 
-def reads(model: Any) -> bool:
+def can_read(model: Any) -> bool:
     """Whether a fitted model is made of trees that this module can read."""
     if type(model) in _SINGLE + _FORESTS:
         return bool(model.n_outputs_ == 1)
@@ -57,7 +57,7 @@ class Trees:
         self.ensembles = ensembles
         self.kind = ensembles[0].kind
 
-    def takes(self, features: Array) -> bool:
+    def accepts(self, features: Array) -> bool:
         """Whether the features fit: `predict` refuses what overflows as well."""
         return bool(np.abs(features).max(initial=0.0) <= np.finfo(self.kind).max)
 

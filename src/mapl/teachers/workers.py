@@ -1,7 +1,5 @@
 """Running many small tasks: here, in threads or in processes, always in silence."""
 
-from __future__ import annotations
-
 import math
 import os
 import time
@@ -23,7 +21,7 @@ _PROCESS_SECONDS = 4.0  # of work that is not worth starting a process
 
 
 @contextmanager
-def silent() -> Iterator[None]:
+def no_warnings() -> Iterator[None]:
     """No warning leaves, and none becomes an error.
 
     Warning filters belong to the process: only one thread may enter this.
@@ -34,11 +32,11 @@ def silent() -> Iterator[None]:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def no_warnings_one_thread() -> Iterator[None]:
     """Silent, and with one thread of the numerical libraries: the last bits of a result
     depend on the number of threads.
     """
-    with silent(), threadpool_limits(1):
+    with no_warnings(), threadpool_limits(1):
         yield
 
 
@@ -57,12 +55,12 @@ def run_tasks(
     so that all workers finish at about the same time. Where a task runs does not
     change its result.
     """
-    if n == 0:  # `quiet` takes milliseconds
+    if n == 0:  # `no_warnings_one_thread` takes milliseconds
         return
     n_workers = joblib.effective_n_jobs(n_jobs)
     worth = _SMALL_SECONDS if threads else _PROCESS_SECONDS
     worth = math.inf if n_workers == 1 else worth
-    with quiet():
+    with no_warnings_one_thread():
         done, spent = 0, 0.0
         while True:
             start = time.perf_counter()
@@ -102,7 +100,9 @@ def _groups(start: int, stop: int, size: int, parts: int) -> Iterator[range]:
 
 
 def _run_group(tasks: Iterable[Callable[[], Any]], parent: int) -> list[Any]:
-    # In a thread, `quiet` of the process holds, except for numpy's error state.
-    silence = np.errstate(all="ignore") if os.getpid() == parent else quiet()
+    # A thread is silenced with its process, except for numpy's error state.
+    silence = (
+        np.errstate(all="ignore") if os.getpid() == parent else no_warnings_one_thread()
+    )
     with silence:
         return [task() for task in tasks]

@@ -8,7 +8,7 @@ from typing import Any
 
 __version__ = "0.1.0.dev0"
 
-# Each public name with its module; a module stands for itself.
+# Each public name with its module.
 _HOMES = {
     "ABSTAIN": "mapl.privacy.votes",
     "NO_VOTE": "mapl.privacy.votes",

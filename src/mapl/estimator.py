@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
-from sklearn.linear_model import LogisticRegression
 from sklearn.utils import _safe_indexing, get_tags
 
 from mapl.arrays import Array, Integers, Ints, n_rows
@@ -22,6 +21,7 @@ from mapl.errors import (
 )
 from mapl.learners import (
     check_classifier,
+    default_classifier,
     dry_run,
     fit_labels,
     in_model_selection,
@@ -294,9 +294,7 @@ class PrivateClassifier(
         return encode_declared(y, self.classes_)
 
     def _estimator(self) -> Any:
-        if self.estimator is None:
-            return LogisticRegression(C=10, max_iter=200)
-        return self.estimator
+        return default_classifier() if self.estimator is None else self.estimator
 
     def _student(self) -> Any:
         return clone(self._estimator() if self.student is None else self.student)

@@ -10,6 +10,7 @@ from typing import Any
 import joblib
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
@@ -18,8 +19,16 @@ from mapl.arrays import Array, Floats, n_rows
 from mapl.errors import ParameterError, integer
 
 
+def default_classifier() -> LogisticRegression:
+    """Return the learner that is used where none is given.
+
+    Weakly penalised teachers are worse alone and better together.
+    """
+    return LogisticRegression(C=10, max_iter=200)
+
+
 def check_classifier(estimator: Any) -> None:
-    """Refuse an estimator that says it is no classifier; custom ones may not say."""
+    """Refuse an estimator with another tag; custom estimators may have none."""
     kind = get_tags(estimator).estimator_type
     if kind not in ("classifier", None):
         raise ParameterError(f"estimator must be a classifier, got a {kind}.")

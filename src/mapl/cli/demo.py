@@ -43,9 +43,9 @@ def run_demo(
     epsilons: tuple[float, ...] = EPSILONS, n_teachers: int = N_TEACHERS
 ) -> None:
     """Print what privacy costs, epsilon by epsilon."""
-    from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
 
+    from mapl.learners import default_classifier
     from mapl.publish.bundle import write_bundle
     from mapl.records.schema import Schema
 
@@ -57,7 +57,7 @@ def run_demo(
         for name in ("X", "X_public", "X_test")
     )
     y, y_test = data["y"], data["y_test"]
-    learner = LogisticRegression(C=10, max_iter=200)
+    learner = default_classifier()
     open_score = learner.fit(X, y).score(X_test, y_test)
     click.echo(
         f"UCI Adult: {len(X):,} private records, {len(pool):,} public ones without "

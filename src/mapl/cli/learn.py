@@ -223,6 +223,8 @@ def estimator_by_name(name: str) -> Any:
 
     from sklearn.base import is_classifier
 
+    from mapl.learners import default_classifier
+
     module, _, attribute = ESTIMATORS.get(name, name).rpartition(".")
     try:
         estimator = getattr(import_module(module), attribute)()
@@ -233,9 +235,7 @@ def estimator_by_name(name: str) -> Any:
             f"estimator must be one of {', '.join(ESTIMATORS)} or the import path of a "
             f"classifier that needs no arguments, got {name!r}."
         ) from None
-    if name == "logistic":
-        estimator.set_params(C=10, max_iter=200)
-    return estimator
+    return default_classifier() if name == "logistic" else estimator
 
 
 # Files ------------------------------------------------------------------------------
@@ -317,7 +317,7 @@ def _read(
 
 
 def _show_columns(data: _Data) -> None:
-    """Say what becomes of each column; names and the public file are no secret."""
+    """Show the type of each column; column names and the public file are public."""
     if data.only_in_one:
         names = ", ".join(data.only_in_one)
         click.echo(f"Left out, only in one of the files: {names}", err=True)

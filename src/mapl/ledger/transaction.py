@@ -27,7 +27,7 @@ from mapl.ledger.tables import (
 from mapl.ledger.verify import ChainVerifier
 
 _REFUSALS = (sa.exc.SQLAlchemyError, sqlite3.Error, psycopg.Error, UnicodeDecodeError)
-_PAGE = 10_000  # rows read in one go
+_PAGE = 10_000  # rows read at a time
 
 
 class WriteLock:

@@ -215,8 +215,8 @@ def _mistakes(
 ) -> Ints:
     """Return how many records of block j teacher j gets wrong.
 
-    A teacher without a vote gets all of them wrong; a label that is no class is always
-    wrong.
+    A teacher without a vote gets all of them wrong; a label outside the classes is
+    always wrong.
     """
     k = len(chunks) // 2
     training = [rows[codes[rows] >= 0] for rows in chunks[:k]]

@@ -11,8 +11,8 @@ from mapl.errors import ParameterError, positive
 from mapl.privacy.search import least_root
 from mapl.privacy.sparse_vector import SparseVector
 
-_MISFIT = 0.1  # of a student's lead, where noise is no matter
-_PARAMETERS = 30  # that a student effectively fits to noisy shares
+_MISFIT = 0.1  # error of a student's lead without noise
+_PARAMETERS = 30  # fitted by a student, effectively
 _OPEN_LEAD = 0.1  # below this lead a label is not two thirds certain
 
 

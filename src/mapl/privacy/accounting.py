@@ -200,7 +200,7 @@ def _composed_curve(parts: Counter[Event]) -> Callable[[float], float]:
 
 
 def _finite(delta: float) -> float:
-    """What is no number certifies nothing."""
+    """Return 1, which certifies nothing, in place of NaN or infinity."""
     return delta if math.isfinite(delta) else 1.0
 
 

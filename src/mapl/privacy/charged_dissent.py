@@ -31,7 +31,7 @@ from mapl.privacy.noisy_counts import (
 )
 from mapl.privacy.votes import NO_VOTE, Votes
 
-_BLOCK_VOTES = 1 << 22  # votes looked at in one go
+_BLOCK_VOTES = 1 << 22  # votes counted at a time
 
 
 class ChargedDissent:
@@ -199,18 +199,18 @@ class ChargedDissent:
         step = max(1, _BLOCK_VOTES // self.n_teachers)
         for start in range(0, votes.n_queries, step):
             block = slice(start, start + step)
-            said = votes.predictions[:, block]
-            dissent = said != NO_VOTE
+            ballots = votes.predictions[:, block]
+            dissent = ballots != NO_VOTE
             if guesses is not None:
-                dissent &= said != guesses[block].astype(said.dtype)
+                dissent &= ballots != guesses[block].astype(ballots.dtype)
             asked = np.count_nonzero(dissent, axis=1)
             if (asked > self._left).any():  # some fall silent in the middle
                 paid = np.cumsum(dissent, axis=1, dtype=np.int32)
                 dissent &= paid <= self._left[:, None]
                 asked = np.count_nonzero(dissent, axis=1)
-                said = np.where(dissent, said, said.dtype.type(NO_VOTE))
+                ballots = np.where(dissent, ballots, ballots.dtype.type(NO_VOTE))
             self._left -= asked
-            counts[block] = Votes(said, self.n_classes).counts
+            counts[block] = Votes(ballots, self.n_classes).counts
         if guesses is not None:
             counts[np.arange(len(counts)), guesses] = 0  # who agrees is not counted
         return counts

@@ -2,7 +2,7 @@
 
 An event holds public numbers only. Its JSON form names its kind and version; the
 meaning of a kind never changes once published, so an old certificate can be
-recomputed for ever.
+recomputed at any time.
 """
 
 from __future__ import annotations

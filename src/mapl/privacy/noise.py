@@ -48,8 +48,8 @@ class SystemSource:
 
     Few bytes come from the system directly. For many, each call takes a fresh
     256-bit key from the system and expands it, so the guarantee is computational:
-    it holds against whoever cannot tell AES from random. No state is kept between
-    calls; a fork or a thread can therefore never repeat a stream.
+    it holds against an attacker who cannot distinguish AES from random bits. No state
+    is kept between calls, so a fork or a thread can never repeat a stream.
     """
 
     private = True

@@ -45,7 +45,7 @@ class SparseVector:
     threshold_noise_scale : int or Fraction
         Scale of the noise on the threshold; 0 for none.
     redrawn : bool
-        Whether threshold noise is drawn afresh after each abstention.
+        Whether threshold noise is drawn again after each abstention.
     source : Source
         System randomness unless a test says otherwise.
 

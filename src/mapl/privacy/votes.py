@@ -22,7 +22,7 @@ NO_VOTE = -1
 
 
 _UNBOUNDED = 2**62  # distance where there is one class, hence no way to change it
-_BLOCK_BYTES = 1 << 19  # predictions looked at in one go: they stay in cache
+_BLOCK_BYTES = 1 << 19  # predictions counted at a time: they stay in cache
 _FEW_CLASSES = 32  # up to here one pass a class is faster than one scatter
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from mapl.publish.meaning import in_plain_words
 
+_BAR = "<span class='bar' style='width: {:.2f}rem'></span>"
 _HOW = {
     "dissent": "noisy shares of the vote; a teacher pays where it disagrees with a "
     "public guess (dissent)",
@@ -82,20 +83,18 @@ def _budget(ledger: str | Mapping[str, Any]) -> str:
 
 
 def _spending(spending: Sequence[tuple[int, float]]) -> str:
-    bar = "<span class='bar' style='width: {:.2f}rem'></span>"
     return "".join(
         f"<tr><td>{number}</td><td class='number'>{asked:,}</td>"
-        f"<td>{bar.format(12 * min(part, 1))} {min(part, 1):.0%}</td></tr>"
+        f"<td>{_BAR.format(12 * min(part, 1))} {min(part, 1):.0%}</td></tr>"
         for number, (asked, part) in enumerate(spending, start=1)
     )
 
 
 def _bars(counts: Mapping[str, int]) -> str:
     most = max(counts.values(), default=1) or 1
-    bar = "<span class='bar' style='width: {:.2f}rem'></span>"
     return "".join(
         f"<tr><th>{escape(name)}</th><td class='number'>{count:,}</td>"
-        f"<td>{bar.format(18 * count / most)}</td></tr>"
+        f"<td>{_BAR.format(18 * count / most)}</td></tr>"
         for name, count in counts.items()
     )
 

@@ -11,7 +11,7 @@ from mapl.arrays import Array, Ints
 from mapl.errors import ParameterError
 from mapl.privacy.votes import NO_VOTE
 
-UNKNOWN = -1  # the code of what is no class
+UNKNOWN = -1  # the code of a label outside the classes
 
 
 def declared_classes(classes: Any) -> Array:
@@ -22,10 +22,10 @@ def declared_classes(classes: Any) -> Array:
 
 
 def encode(y: Any, classes: Array) -> Ints:
-    """Return the class index of each label, `UNKNOWN` for what is no class.
+    """Return the class index of each label, `UNKNOWN` outside the classes.
 
-    Labels are compared as texts, so 1, 1.0, True and "1" are one label: one label that
-    is no number turns all labels of a file into texts, and a missing one turns integers
+    Labels are compared as texts, so 1, 1.0, True and "1" are one label: one text among
+    the labels of a file turns all of them into texts, and a missing one turns integers
     into floats.
     """
     codes = {label_text(label): code for code, label in enumerate(classes.tolist())}
@@ -35,7 +35,7 @@ def encode(y: Any, classes: Array) -> Ints:
 
 
 def encode_declared(y: Any, classes: Array) -> Ints:
-    """Return the class index of each label; refuse a label that is no class."""
+    """Return the class index of each label; refuse other labels."""
     codes = encode(y, classes)
     if (codes == UNKNOWN).any():
         raise ParameterError(

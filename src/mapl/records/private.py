@@ -1,4 +1,4 @@
-"""The private records of one fit, and how they are told from the public points."""
+"""The private records of one fit, and where the public points come from."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -64,7 +64,5 @@ def fit_soft(student: Any, pool: Any, soft: Floats, classes: Array) -> Any:
     # More than the two most probable classes would take time and change little.
     second = np.partition(soft, -2, axis=1)[:, -2:-1]
     row, code = np.nonzero((soft >= second) & (soft >= 0.01))
-    if len(np.unique(code)) == 1:
-        return fit_labels(student, pool, classes[soft.argmax(axis=1)])
     repeated = _safe_indexing(pool, row)
     return fit_labels(student, repeated, classes[code], **{name: soft[row, code]})

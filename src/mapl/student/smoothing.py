@@ -168,7 +168,7 @@ class _Regression:
         self._weights: Floats | None = None
 
     def fit(self, rows: Ints, weights: Floats, mean: Floats, *, last: bool) -> Floats:
-        """Return the smoothed shares of all points; the last fit starts afresh."""
+        """Return the smoothed shares of all points; the last fit starts from zero."""
         table, start = self._maps[self._map], None if last else self._weights
         self._weights = _softmax_fit(
             *(table[rows], weights, mean),

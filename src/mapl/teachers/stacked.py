@@ -20,7 +20,7 @@ _CLOSE = 1e-3  # relative change of a score; the next would be the square of tha
 _LARGEST = 1e100  # feature
 _PAD = 8  # chunks are stacked with those of the same number of records, rounded up
 _STACK_CELLS = 1 << 21  # of chunks that are solved side by side
-_SCORES = 1 << 20  # computed in one go
+_SCORES = 1 << 20  # computed at a time
 
 
 def fit_binary_chunks(

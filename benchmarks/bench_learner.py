@@ -39,7 +39,7 @@ def load(folder: Path) -> tuple[Any, Any, Any, Any]:
 def encoder(pool: Any) -> Any:
     """One-hot codes and scales that the public pool alone decides."""
     schema = Schema.of_numbers_and_texts(pool)
-    return schema.encoder(schema.cast(pool))
+    return schema.fit_encoder(schema.cast(pool))[0]
 
 
 def bare_loop(estimator: Any, X: Any, y: Any, chunks: Any, pool: Any) -> float:

@@ -76,7 +76,7 @@ def main() -> None:
         SparseVector.for_budget(epsilon=1, delta=1e-5, cutoff=cutoff)
         budgets[cutoff] = round(time.perf_counter() - start, 3)
     imports = {name: round(import_seconds(name), 3) for name in ("numpy", "mapl")}
-    everything = round(import_seconds("mapl.mechanisms"), 3)
+    everything = round(import_seconds("mapl.privacy.sparse_vector"), 3)
     result = {
         "teachers": options.teachers,
         "queries": options.queries,
@@ -87,7 +87,7 @@ def main() -> None:
         "ratio": round(ours / bare, 2),
         "extra_copies": round(copies, 2),
         "for_budget_seconds": budgets,
-        "import_seconds": {**imports, "mapl.mechanisms": everything},
+        "import_seconds": {**imports, "mapl.privacy.sparse_vector": everything},
     }
     if options.json:
         print(json.dumps(result, indent=2))

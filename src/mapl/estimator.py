@@ -29,6 +29,7 @@ from mapl.learners import (
     seed_of,
     set_seeds,
 )
+from mapl.ledger.rules import check_composition
 from mapl.planning.plan import large_delta_message, mostly_noise_message
 from mapl.planning.settings import MECHANISMS, Setting, setting_for, teachers_for
 from mapl.privacy.charged_dissent import ChargedDissent
@@ -40,12 +41,12 @@ from mapl.records.keys import chunk_rows, record_keys
 from mapl.records.labels import checked_labels, declared_classes, encode_declared
 from mapl.records.private import PrivateRecords
 from mapl.records.schema import cast_like
-from mapl.release.account import Account, open_account
+from mapl.release.account import Account, check_ledger, open_account
 from mapl.release.labeler import Labeler
 from mapl.student.fitting import fit_shares
 from mapl.student.one_batch import OneBatch
 from mapl.student.prediction import StudentPredictions
-from mapl.student.rounds import Rounds
+from mapl.student.rounds import Rounds, SoftLabels
 from mapl.teachers.panel import ask
 from mapl.teachers.training import train
 
@@ -196,16 +197,22 @@ class PrivateClassifier(
         self.plan_ = self._setting(n_rows(pool))
         account = self._open_account(private, pool)
         if self.plan_ is None:  # one class: there is nothing to ask
-            self._publish_only_class(pool)
+            self.public_labels_ = np.zeros(n_rows(pool), dtype=np.int64)
+            self.spending_: list[tuple[int, float]] = []
+            labels = self.classes_[self.public_labels_]
+            self.student_ = fit_labels(self._student(), pool, labels)
         else:
             account.check(self.plan_.event)
             sizes = {"epsilon": self.epsilon, "delta": self.delta}
             if message := mostly_noise_message(self.n_teachers_, **sizes):
                 warnings.warn(message, stacklevel=2)
-            features = self._public_features(self.plan_, pool)
+            features = None
+            if self.plan_.name == "dissent":
+                features = public_features(self._estimator(), pool)
             with account.checkpoint_dir() as folder:
                 votes = self._train_and_ask(private, pool, account.seed, folder)
-                self._learn(self.plan_, votes, account, pool, features)
+                answers = self._release(self.plan_, votes, account, features)
+            self._fit_student(answers, pool, features, account.seed)
         self.events_, self.paid_before_ = account.events, account.paid_before
         receipt = account.receipt()
         self.certificate_ = certificate.of_classifier(self, self._grouped, receipt)
@@ -226,6 +233,7 @@ class PrivateClassifier(
         check_classifier(self._estimator())
         if self.classes is not None:
             declared_classes(self.classes)
+        check_ledger(self.ledger, self.dataset)
         seed_of(self.random_state)
 
     def _warn_unsafe_settings(self) -> None:
@@ -322,6 +330,8 @@ class PrivateClassifier(
                     f"{type(self.plan).__name__}. Pass plan(...).setting()."
                 )
             self.plan.check_sizes(n_points=n_points, n_classes=n_classes)
+            limits = {"epsilon": self.epsilon, "delta": self.delta}
+            check_composition([], self.plan.event, **limits)
             self.n_teachers_ = self.plan.n_teachers
             return self.plan
         mechanism = "dissent" if self.mechanism == "auto" else self.mechanism
@@ -355,7 +365,7 @@ class PrivateClassifier(
             note=f"PrivateClassifier, {self.n_teachers_} teachers, "
             f"{n_rows(pool)} public points",
             seed=seed_of(self.random_state),
-            keys=private.digests,
+            keys=private.keys if self.ledger is None else private.digests(),
         )
 
     def _request_key(self) -> str:
@@ -364,15 +374,9 @@ class PrivateClassifier(
         params = {name: getattr(self, name) for name in names}
         params |= {"epsilon": float(self.epsilon), "delta": float(self.delta)}
         if self.plan is not None:
-            params["plan"] = self.plan.event.to_json()
+            params["plan"] = (self.plan.name, self.plan.event.to_json())
         learner = learner_digest(self._estimator())
         return repr((params, self.random_state, self.classes_.tolist(), learner))
-
-    def _public_features(self, setting: Setting, pool: Any) -> Any:
-        """Return numbers for the public points, where the student needs them."""
-        if setting.name != "dissent":
-            return None
-        return public_features(self._estimator(), pool)
 
     # From private records to public answers ----------------------------------------
 
@@ -396,43 +400,40 @@ class PrivateClassifier(
         )
         return ask(teachers, pool, n_classes=len(self.classes_), n_jobs=self.n_jobs)
 
-    def _learn(
-        self,
-        setting: Setting,
-        votes: Integers,
-        account: Account,
-        pool: Any,
-        features: Any,
-    ) -> None:
-        """Publish answers through the labeler, and fit the student to them."""
+    def _release(
+        self, setting: Setting, votes: Integers, account: Account, features: Any
+    ) -> SoftLabels | OneBatch:
+        """Publish answers about the public points, through the labeler."""
         labeler = Labeler(votes, n_classes=len(self.classes_), account=account)
         mechanism = setting.make_mechanism()
         labeler.open(mechanism)
-        student = self._student()
-        set_seeds(student, account.seed)
         if isinstance(mechanism, ChargedDissent):
             with Rounds(features, mechanism, seed=account.seed) as rounds:
                 while not rounds.done:
                     rounds.take(labeler.shares(*rounds.next()))
-            soft = rounds.result()
-            self.soft_labels_, self.public_labels_ = soft.noisy, soft.labels
-            self.spending_ = list(zip(soft.asked, soft.spent, strict=True))
-            self.student_ = fit_shares(
-                student, pool, soft, features, self.classes_, n_jobs=self.n_jobs
-            )
-        else:
-            batch = OneBatch(n_rows(pool), mechanism, seed=account.seed)
-            batch.take(labeler.labels(batch.rows))
-            self.public_labels_, self.spending_ = batch.labels, [batch.spending()]
-            self.student_ = batch.fit(
+            return rounds.result()
+        batch = OneBatch(votes.shape[1], mechanism, seed=account.seed)
+        batch.take(labeler.labels(batch.rows))
+        return batch
+
+    def _fit_student(
+        self, answers: SoftLabels | OneBatch, pool: Any, features: Any, seed: int
+    ) -> None:
+        """Fit the student to what was published."""
+        student = self._student()
+        set_seeds(student, seed)
+        self.public_labels_ = answers.labels
+        if isinstance(answers, OneBatch):
+            self.spending_ = [answers.spending()]
+            self.student_ = answers.fit(
                 student, pool, self.classes_, on_abstain=self.on_abstain
             )
-
-    def _publish_only_class(self, pool: Any) -> None:
-        self.public_labels_ = np.zeros(n_rows(pool), dtype=np.int64)
-        self.spending_ = []
-        labels = self.classes_[self.public_labels_]
-        self.student_ = fit_labels(self._student(), pool, labels)
+        else:
+            self.soft_labels_ = answers.noisy
+            self.spending_ = list(zip(answers.asked, answers.spent, strict=True))
+            self.student_ = fit_shares(
+                student, pool, answers, features, self.classes_, n_jobs=self.n_jobs
+            )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

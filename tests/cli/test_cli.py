@@ -523,7 +523,7 @@ def test_no_cell_has_a_part_in_the_text_of_another() -> None:
     """One record without a number makes floats of all integers, in pandas and files."""
     public = pd.DataFrame({"zip": pd.Series([7, 8, 9], dtype=object)})
     schema = Schema.of_numbers_and_texts(public)
-    encoder = schema.encoder(schema.cast(public))
+    encoder, _ = schema.fit_encoder(schema.cast(public))
     whole = encoder.transform(schema.cast(pd.DataFrame({"zip": [7, 8, 9]})))
     holed = encoder.transform(schema.cast(pd.DataFrame({"zip": [7, 8, 9, None]})))
     assert (holed[:3] == whole).all()

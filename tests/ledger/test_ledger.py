@@ -45,6 +45,7 @@ from mapl.ledger import job as job_module
 from mapl.ledger import store as store_module
 from mapl.ledger.transaction import Transaction, WriteLock
 from mapl.privacy.events import Event, GaussianEvent, SparseVectorEvent
+from mapl.teachers import training
 
 EVENT = GaussianEvent(sigma=Fraction(40), steps=100)
 FORK = get_context("fork")
@@ -938,6 +939,40 @@ def test_a_resumed_fit_reuses_finished_teachers(
     assert list((state / "teachers").iterdir()) == []
 
 
+def test_no_teacher_is_kept_once_every_answer_is_stored(url: str, state: Path) -> None:
+    made(url, epsilon=9)
+    X, y, pool = records()
+    model = learner(url, DecisionTreeClassifier())
+    model.set_params(mechanism="sparse-vector", epsilon=0.5)
+    with pytest.raises(ParameterError, match="withheld every answer"):
+        model.fit(X, y, X_public=pool)
+    assert list((state / "teachers").iterdir()) == []
+
+
+def test_a_damaged_checkpoint_is_trained_again(
+    url: str, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(url, epsilon=9)
+    X, y, pool = records()
+
+    def killed(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mapl.estimator.ask", killed)
+        with pytest.raises(KeyboardInterrupt):
+            learner(url, DecisionTreeClassifier()).fit(X, y, X_public=pool)
+    for path in (state / "teachers").rglob("*.joblib"):
+        path.write_bytes(b"damaged")
+    trained: list[int] = []
+    fit = training._Fit._fit
+    monkeypatch.setattr(
+        training._Fit, "_fit", lambda task: trained.append(1) or fit(task)
+    )
+    learner(url, DecisionTreeClassifier()).fit(X, y, X_public=pool)
+    assert len(trained) == 20
+
+
 def test_a_stored_answer_reveals_nothing_about_records(url: str) -> None:
     """With one record more or less the ledger does the same: no row, no price."""
     ledger = made(url, epsilon=9)
@@ -1035,10 +1070,11 @@ def test_a_system_without_synchronous_writes_syncs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, "RWF_DSYNC")  # as on macOS
-    synced: list[int] = []
-    monkeypatch.setattr(os, "fsync", synced.append)
+    synced: list[Any] = []
+    monkeypatch.setattr(files.fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(files.fcntl, "fcntl", lambda *call: synced.append(call[1]))
     ledger = made(f"sqlite:///{tmp_path}/budget.db")
     before = len(synced)
     charge(ledger, b"a")
-    assert len(synced) == before + 1
+    assert synced[before:] == [51]
     assert Ledger(f"sqlite:///{tmp_path}/budget.db").balance("people").releases == 1

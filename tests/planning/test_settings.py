@@ -1,13 +1,21 @@
 """One setting: what a plan shows is what a fit opens."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.datasets import make_classification
 
-from mapl import ABSTAIN, BudgetExceededError, ParameterError, PrivateClassifier
+from mapl import (
+    ABSTAIN,
+    BudgetExceededError,
+    Ledger,
+    ParameterError,
+    PrivateClassifier,
+)
 from mapl.planning import plan
 from mapl.planning.plan import find_setting
 from mapl.planning.settings import MECHANISMS, Setting, setting_for
@@ -90,6 +98,7 @@ def test_a_setting_survives_json_and_opens_its_event(mechanism: str) -> None:
         {"event": {"kind": "gaussian/1"}},
         {"event": 3},
         {"name": "magic"},
+        {"name": "sparse-vector"},
         {"n_teachers": 0},
         {"n_points": "many"},
         {"extra": 1},
@@ -154,3 +163,30 @@ def test_votes_change_what_is_expected_and_nothing_else() -> None:
         ).setting(mechanism)
         assert other.event == usual.event
         assert other.settings.get("dissents") == usual.settings.get("dissents")
+
+
+def test_epsilon_limits_a_plan_with_a_ledger_too(tmp_path: Path) -> None:
+    X, y, pool = data()
+    url = f"sqlite:///{tmp_path}/budget.db"
+    ledger = Ledger(url, create=True)
+    ledger.create("people", epsilon=10, delta=1e-4)
+    model = PrivateClassifier(
+        epsilon=0.5,
+        plan=plan(**sizes()).setting(),
+        classes=[0, 1],
+        ledger=url,
+        dataset="people",
+    )
+    with pytest.raises(BudgetExceededError, match=r"of epsilon 0\.5"):
+        model.fit(X, y, X_public=pool)
+    assert ledger.balance("people").releases == 0
+
+
+def test_two_plans_with_one_event_are_two_jobs() -> None:
+    forms = {}
+    for name in ("dissent", "noisy-max"):
+        setting = replace(plan(**sizes()).setting("noisy-max"), name=name)
+        model = PrivateClassifier(plan=setting, random_state=0)
+        model.classes_, model.n_teachers_, model._grouped = np.arange(2), 60, False
+        forms[name] = model._request_key()
+    assert forms["dissent"] != forms["noisy-max"]

@@ -18,14 +18,17 @@ from mapl.records.labels import (
     encode_declared,
     encode_predictions,
 )
-from mapl.records.private import split_public_features
+from mapl.records.private import private_labels, split_public_features
 
 FORMS = [
     [0, 1, 1],
     [0.0, 1.0, 1.0],
     ["0", "1", "1"],
     [False, True, True],
+    ["False", "True", "True"],
+    ["0.0", "1.0", "1.0"],
     np.array([0, 1, 1], dtype=np.uint8),
+    np.array([0, 1, 1], dtype=np.longdouble),
     np.array([False, True, True]),
     np.array([0, 1, 1], dtype=object),
     pd.Series([0, 1, 1], dtype="Int64"),
@@ -34,9 +37,37 @@ FORMS = [
 
 
 @pytest.mark.parametrize("y", FORMS, ids=lambda y: f"{type(y).__name__} {y[0]!r}")
-@pytest.mark.parametrize("classes", [[0, 1], [0.0, 1.0], ["0", "1"], [False, True]])
+@pytest.mark.parametrize(
+    "classes",
+    [[0, 1], [0.0, 1.0], ["0", "1"], [False, True], ["False", "True"], ["0.0", "1.0"]],
+)
 def test_one_label_has_one_code_in_every_form(y: Any, classes: Any) -> None:
     assert encode(y, declared_classes(classes)).tolist() == [0, 1, 1]
+
+
+def test_true_and_1_are_two_labels_where_both_are_declared() -> None:
+    classes = declared_classes(["1", "True"])
+    assert encode([True, 1, "True", "1", 1.0], classes).tolist() == [1, 0, 1, 0, 0]
+    assert encode(["01", "1.00", "-0.0"], classes).tolist() == [UNKNOWN] * 3
+    with pytest.raises(ParameterError, match="classes must differ as texts"):
+        encode(["1"], declared_classes(["1", "1.0"]))
+
+
+def test_times_have_one_code_whatever_their_unit() -> None:
+    days = np.array(["2020-01-02", "2020-01-01"], dtype="M8[D]")
+    for unit in ("D", "s", "ns"):
+        assert encode(days.astype(f"M8[{unit}]"), np.unique(days)).tolist() == [1, 0]
+
+
+def test_one_odd_label_changes_no_other_code() -> None:
+    """One text among booleans: pandas, and a file, make other things of the others."""
+    flags = [True, False] * 4
+    for classes in ([True, False], ["True", "False"], [0, 1]):
+        declared = declared_classes(classes)
+        usual = encode(np.array(flags), declared).tolist()
+        for odd in ([*flags, "maybe"], [*map(str, flags), "maybe"]):
+            found = encode(pd.Series(odd), declared).tolist()
+            assert found == [*usual, UNKNOWN], (classes, odd)
 
 
 @given(st.lists(st.sampled_from([0, 1, 2.5, "a", None, True, "1"]), max_size=9))
@@ -73,3 +104,12 @@ def test_public_features_are_split_with_their_groups() -> None:
     assert sorted([*kept[:, 0], *given_[:, 0]]) == list(range(9))
     one = split_public_features(X[:1], np.zeros(1, dtype=np.int64), None, seed=0)
     assert one[0].tolist() == one[3].tolist() == [[0]]
+
+
+def test_labels_are_in_the_digests_where_only_they_are_private() -> None:
+    X, codes = np.arange(12.0)[:, None], np.arange(12) % 3
+    records = [private_labels(X, some, None) for some in (codes, codes[::-1].copy())]
+    assert (records[0].keys == records[1].keys).all()
+    first, second = (np.sort(some.digests(), axis=0) for some in records)
+    assert (first != second).any()
+    assert "11." not in repr(records[0])

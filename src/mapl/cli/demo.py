@@ -12,10 +12,13 @@ from typing import Any
 
 import rich_click as click
 
+from mapl.cli.output import errors_in_one_line
+
 EPSILONS, DELTA, N_TEACHERS = (0.5, 1.0, 4.0), 1e-5, 250
 
 
 @click.command()
+@errors_in_one_line
 def demo() -> None:
     """Train on the bundled UCI Adult data at three epsilons."""
     run_demo()
@@ -51,11 +54,8 @@ def run_demo(
 
     data = load_adult()
     schema = Schema.of_numbers_and_texts(data["X_public"])
-    encoder = schema.encoder(schema.cast(data["X_public"]))
-    X, pool, X_test = (
-        encoder.transform(schema.cast(data[name]))
-        for name in ("X", "X_public", "X_test")
-    )
+    encoder, pool = schema.fit_encoder(schema.cast(data["X_public"]))
+    X, X_test = (encoder.transform(schema.cast(data[n])) for n in ("X", "X_test"))
     y, y_test = data["y"], data["y_test"]
     learner = default_classifier()
     open_score = learner.fit(X, y).score(X_test, y_test)

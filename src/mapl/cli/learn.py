@@ -147,8 +147,7 @@ def learn(
     _show_columns(data)
     model = _make_classifier(settings, budget, names)
     typed = data.schema.cast(data.public)
-    encoder = data.schema.encoder(typed)
-    points = encoder.transform(typed)
+    encoder, points = data.schema.fit_encoder(typed)
     check_writable(model.estimator, points)
     test_table = None if test is None else read_test_file(test, data, target, names)
     X, y, whose = data.records(target, groups, names)
@@ -241,7 +240,7 @@ def estimator_by_name(name: str) -> Any:
 # Files ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Data:
     """The two files: the public one decides the schema. ``table`` is private."""
 

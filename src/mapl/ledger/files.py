@@ -67,9 +67,9 @@ def _write_through(descriptor: int, data: bytes, at: int) -> None:
     """Write to the disk, not only to the system's cache."""
     if hasattr(os, "RWF_DSYNC"):
         os.pwritev(descriptor, [data], at, os.RWF_DSYNC)
-    else:  # macOS
+    else:  # macOS, where fsync leaves data in the drive's cache
         os.pwrite(descriptor, data, at)
-        os.fsync(descriptor)
+        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
 
 
 class HighWaterMark:

@@ -78,10 +78,11 @@ class Setting:
     def make_mechanism(self) -> Mechanism:
         """Return the mechanism, for a labeler to open."""
         event = self.event
-        if isinstance(event, SparseVectorEvent):
+        if self.name == "sparse-vector" and isinstance(event, SparseVectorEvent):
             return SparseVector.from_event(event)
-        if not isinstance(event, GaussianEvent):
-            raise ParameterError(f"event {event.kind!r} belongs to no setting.")
+        counts = self.name in ("dissent", "noisy-max")
+        if not (counts and isinstance(event, GaussianEvent)):
+            raise ParameterError(f"{self.name!r} has no event {event.kind!r}.")
         if self.name == "noisy-max":
             n_queries = event.steps // steps_per_query(self.n_classes)
             return NoisyMax(
@@ -108,7 +109,7 @@ class Setting:
             mechanism = setting.make_mechanism()
         except (TypeError, KeyError, AttributeError) as error:
             raise ParameterError(f"This is not a setting of a plan: {error}.") from None
-        if setting.name not in MECHANISMS or mechanism.event != setting.event:
+        if mechanism.event != setting.event:
             raise ParameterError("This is not a setting of a plan: its event differs.")
         return setting
 

@@ -100,11 +100,12 @@ def of_classifier(
             "X_public and all parameters do not come from private data; the list of "
             "classes does, and is not protected"
         )
+    mechanism = fitted.mechanism if fitted.plan_ is None else fitted.plan_.name
     return make(
         fitted.events_,
         delta=fitted.delta,
         **protection(grouped=grouped, privacy=fitted.privacy),
-        mechanism="dissent" if fitted.plan_ is None else fitted.plan_.name,
+        mechanism="dissent" if mechanism == "auto" else mechanism,
         public={
             "n_teachers": fitted.n_teachers_,
             "classes": fitted.classes_.tolist(),

@@ -14,8 +14,8 @@ def what_epsilon_means(epsilon: float, *, prior: float = 0.5) -> float:
     If somebody believed with probability p that a record is in the data, then after
     seeing what was published they believe it with at most
     :math:`pe^\epsilon/(1 - p + pe^\epsilon)`, up to delta: an output that tells more
-    is possible, and one that multiplies the odds by more than :math:`e^{\epsilon + t}` has probability at most
-    :math:`\delta/(1 - e^{-t})`.
+    is possible, and one that multiplies the odds by more than
+    :math:`e^{\epsilon + t}` has probability at most :math:`\delta/(1 - e^{-t})`.
 
     Examples
     --------

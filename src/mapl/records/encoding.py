@@ -50,7 +50,7 @@ def _plain_features(pool: Any) -> Any:
         frame = pool if frame_kind(pool) == "pandas" else pool.to_pandas()
         schema = Schema.of_numbers_and_texts(frame)
         typed = schema.cast(frame)
-        return schema.encoder(typed, min_frequency=_RARE).transform(typed)
+        return schema.fit_encoder(typed, min_frequency=_RARE)[1]
     if np.ndim(pool) == 1:
         return TfidfVectorizer(sublinear_tf=True, min_df=2).fit_transform(pool)
     table = SimpleImputer(keep_empty_features=True).fit_transform(pool)

@@ -1,5 +1,6 @@
 """Labels to class indices and back, label by label."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from mapl.errors import ParameterError
 from mapl.privacy.votes import NO_VOTE
 
 UNKNOWN = -1  # the code of a label outside the classes
+_ALIASES = {"0": "False", "1": "True", "False": "0", "True": "1"}
+_WHOLE_FLOAT = re.compile(r"-?(0|[1-9][0-9]*)\.0")
 
 
 def declared_classes(classes: Any) -> Array:
@@ -24,14 +27,25 @@ def declared_classes(classes: Any) -> Array:
 def encode(y: Any, classes: Array) -> Ints:
     """Return the class index of each label, `UNKNOWN` outside the classes.
 
-    Labels are compared as texts, so 1, 1.0, True and "1" are one label: one text among
-    the labels of a file turns all of them into texts, and a missing one turns integers
-    into floats.
+    Labels are compared as texts, so 1, 1.0, True, "1" and "True" are one label, unless
+    both are declared: one text among the labels of a file turns all of them into texts,
+    and a missing one turns integers into floats.
     """
-    codes = {label_text(label): code for code, label in enumerate(classes.tolist())}
+    codes = _codes_by_text(classes)
     distinct, index = _distinct(y)
     found = [codes.get(label_text(label), UNKNOWN) for label in distinct]
     return np.array(found, dtype=np.int64)[index]
+
+
+def _codes_by_text(classes: Array) -> dict[str, int]:
+    labels, _ = _distinct(classes)
+    codes = {label_text(label): code for code, label in enumerate(labels)}
+    if len(codes) < len(classes):
+        raise ParameterError("classes must differ as texts: 1 and 1.0 are one label.")
+    for text, code in list(codes.items()):
+        if text in _ALIASES:
+            codes.setdefault(_ALIASES[text], code)
+    return codes
 
 
 def encode_declared(y: Any, classes: Array) -> Ints:
@@ -55,10 +69,10 @@ def encode_predictions(predictions: Any, labels: Array, codes: Ints) -> Ints:
 
 
 def label_text(label: Any) -> str:
-    """Return one label as text."""
-    if isinstance(label, bool | np.bool_):
-        return str(int(label))
-    if isinstance(label, float) and label.is_integer():
+    """Return one label as text: whole floats as integers, in texts too."""
+    if isinstance(label, str):
+        return label.removesuffix(".0") if _WHOLE_FLOAT.fullmatch(label) else label
+    if isinstance(label, float | np.floating) and label.is_integer():
         return str(int(label))
     return str(label)
 
@@ -76,6 +90,8 @@ def checked_labels(y: Any) -> Array:
 
 def _distinct(y: Any) -> tuple[list[Any], Ints]:
     """Return the distinct labels, and the place of each label among them."""
+    if isinstance(y, np.ndarray) and y.dtype.kind == "M":  # whatever its unit
+        y = np.datetime_as_string(y, unit="ns")
     if isinstance(y, np.ndarray) and y.dtype.kind in "biufUS":
         distinct, index = np.unique(y, return_inverse=True)
         return distinct.tolist(), index.reshape(-1)

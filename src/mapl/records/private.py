@@ -12,33 +12,33 @@ from mapl.records.keys import record_keys
 from mapl.records.schema import cast_like
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PrivateRecords:
     """Validated records with the keys that decide their chunks. Private.
 
     Where only labels are private, ``keys`` are digests of the features alone.
-    ``digests`` always include the labels: by these a ledger notices other records.
     """
 
     X: Any
     codes: Ints
     groups: Any
     keys: Words
-    digests: Words
+    labels_in_keys: bool
+
+    def digests(self) -> Words:
+        """Return digests of features and labels, by which a ledger notices others."""
+        return self.keys if self.labels_in_keys else record_keys(self.X, self.codes)
 
 
 def private_records(X: Any, codes: Ints, groups: Any, pool: Any) -> PrivateRecords:
     """Give records the types of the public pool, and hash them."""
     X = cast_like(X, pool)
-    keys = record_keys(X, codes)
-    return PrivateRecords(X, codes, groups, keys, keys)
+    return PrivateRecords(X, codes, groups, record_keys(X, codes), True)
 
 
 def private_labels(X: Any, codes: Ints, groups: Any) -> PrivateRecords:
     """Hash features that are public; the labels decide no chunk."""
-    keys = record_keys(X, None)
-    digests = np.column_stack((keys, codes.astype(np.uint64)))
-    return PrivateRecords(X, codes, groups, keys, digests)
+    return PrivateRecords(X, codes, groups, record_keys(X, None), False)
 
 
 def split_public_features(

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from mapl.arrays import Array
 from mapl.errors import ParameterError
 
 _MISSING_TEXT = "(missing)"
@@ -63,7 +64,7 @@ class Schema:
 
     @classmethod
     def of_encoder(cls, encoder: Any) -> Schema:
-        """Return the schema that made a fitted `encoder`."""
+        """Return the schema of an encoder from `fit_encoder`."""
         return cls(_kinds(encoder.feature_names_in_, set(encoder.transformers_[0][2])))
 
     @property
@@ -87,8 +88,10 @@ class Schema:
         }
         return pd.DataFrame(cells, index=table.index)
 
-    def encoder(self, typed: Any, *, min_frequency: int | None = None) -> Any:
-        """Return a transformer of cast tables to numbers, fitted to a public one.
+    def fit_encoder(
+        self, typed: Any, *, min_frequency: int | None = None
+    ) -> tuple[Any, Array]:
+        """Fit an encoder to a cast public table; return it, and the table as numbers.
 
         Numbers are scaled, missing ones replaced by the mean; texts become one-hot
         codes, the rare ones together if ``min_frequency`` is given.
@@ -111,7 +114,8 @@ class Schema:
         encoder = make_column_transformer(
             (scale, self.number_columns), (codes, self.other_columns)
         )
-        return encoder.fit(typed)
+        numbers = encoder.fit_transform(typed)
+        return encoder, np.asarray(numbers)
 
 
 def cast_like(X: Any, public: Any) -> Any:

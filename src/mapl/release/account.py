@@ -123,6 +123,15 @@ class Budget:
         return "in memory: this budget is of this fit alone, and is not kept"
 
 
+def check_ledger(ledger: str | None, dataset: str | None) -> None:
+    """Refuse a ledger without a data set, and the other way round."""
+    if (ledger is None) != (dataset is None):
+        raise ParameterError(
+            "ledger and dataset must be given together: where the budget is kept, and "
+            "under which name."
+        )
+
+
 def open_account(
     *,
     epsilon: float,
@@ -142,11 +151,7 @@ def open_account(
     computation, unless the same job was begun before. ``keys`` are digests of the
     records, by which the ledger notices a mix-up.
     """
-    if (ledger is None) != (dataset is None):
-        raise ParameterError(
-            "ledger and dataset must be given together: where the budget is kept, and "
-            "under which name."
-        )
+    check_ledger(ledger, dataset)
     if ledger is None:
         return Budget(epsilon=epsilon, delta=delta, seed=seed)
     from mapl.ledger.ledger import Ledger

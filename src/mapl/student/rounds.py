@@ -62,7 +62,8 @@ class Rounds:
         self._n, self._dissents = len(features), mechanism.dissents
         self._variance = (float(mechanism.sigma) / mechanism.n_teachers) ** 2
         self._shares = Shares(self._n, mechanism.n_classes)
-        self._smoother = Smoother(features, self._variance, rng)
+        with threadpool_limits(1):  # last bits depend on the number of threads
+            self._smoother = Smoother(features, self._variance, rng)
         self._order = _Order(self._n, rng)
         self._guess: Ints = np.zeros(self._n, dtype=np.int64)
         self._size: float = max(FIRST_SHARE * self._n, FEWEST)

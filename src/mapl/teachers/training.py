@@ -6,6 +6,7 @@ count of such teachers leaves.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 from hashlib import sha256
@@ -27,7 +28,7 @@ from mapl.teachers.stacked import fit_binary_chunks
 from mapl.teachers.workers import no_warnings_one_thread, run_tasks
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Teacher:
     """A fitted model and the class index of each label that it can give.
 
@@ -160,7 +161,7 @@ class _Checkpoints:
         return self._folder / f"{name}.joblib"
 
 
-@dataclass
+@dataclass(repr=False)
 class _Fit:
     """The training of one teacher, as a task that another process can run."""
 
@@ -176,7 +177,7 @@ class _Fit:
     def __call__(self) -> Teacher | None:
         if self.path is None:
             return self._fit()
-        if self.path.exists():
+        with suppress(Exception):  # none, or damaged: it is trained again
             return joblib.load(self.path)  # type: ignore[no-any-return]
         teacher = self._fit()
         part = self.path.with_suffix(".part")

@@ -1,0 +1,43 @@
+"""Who is charged, and when."""
+
+import numpy as np
+import pytest
+
+import mapl
+from mapl.errors import BudgetExceededError
+from mapl.privacy.calibration import least_sigma
+from mapl.privacy.events import GaussianEvent
+from mapl.release.account import Budget
+from mapl.release.labeler import Labeler
+
+
+def test_budget_refuses_what_is_too_much_and_changes_nothing() -> None:
+    budget = Budget(epsilon=1.0, delta=1e-5)
+    budget.charge(
+        GaussianEvent(sigma=least_sigma(epsilon=0.9, delta=1e-5, steps=10), steps=10)
+    )
+    spent = budget.epsilon_spent
+    assert spent == pytest.approx(0.9, rel=0.01)
+    with pytest.raises(
+        BudgetExceededError, match=r"0.9 of epsilon 1 spent.*Nothing was"
+    ):
+        budget.charge(
+            GaussianEvent(
+                sigma=least_sigma(epsilon=0.9, delta=1e-5, steps=10),
+                steps=10,
+            )
+        )
+    assert budget.epsilon_spent == spent
+
+
+def test_the_door_charges_before_anything_is_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    budget = Budget(epsilon=0.5, delta=1e-5)
+    labeler = Labeler(np.zeros((5, 3), dtype=np.int8), n_classes=2, account=budget)
+    expensive = mapl.NoisyMax(sigma=1, n_queries=3, n_classes=2)
+    monkeypatch.setattr("mapl.privacy.noisy_counts.discrete_gaussian", None)
+    with pytest.raises(BudgetExceededError):
+        labeler.open(expensive)
+    assert budget.events == []
+    assert repr(labeler) == "Labeler(3 public points)"

@@ -12,8 +12,8 @@ import matplotlib.pyplot as plt
 
 from mapl import accounting
 from mapl.privacy.calibration import (
-    least_with_threshold_noise,
-    least_without_threshold_noise,
+    sparse_vector_with_threshold_noise,
+    sparse_vector_without_threshold_noise,
 )
 from mapl.privacy.sparse_vector import SparseVector
 
@@ -36,8 +36,12 @@ def main() -> None:
         )
         certified = accounting.epsilon([paper.event], delta=delta)
         published.append(paper.threshold / 2)
-        once.append(least_with_threshold_noise(epsilon, delta, cutoff).threshold)
-        none.append(least_without_threshold_noise(epsilon, delta, cutoff).threshold)
+        once.append(
+            sparse_vector_with_threshold_noise(epsilon, delta, cutoff).threshold
+        )
+        none.append(
+            sparse_vector_without_threshold_noise(epsilon, delta, cutoff).threshold
+        )
         print(
             f"{cutoff:6} {published[-1]:12.1f}   {certified:10.3f} "
             f"{once[-1]:12} {none[-1]:6} {min(once[-1], none[-1]):12}"

@@ -10,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import scipy.sparse as sp
+import sklearn
 from sklearn import config_context
 from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.compose import make_column_transformer
@@ -326,6 +327,8 @@ def routing() -> Iterator[None]:
 
 @pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow"])
 def test_frames_of_every_kind(kind: str) -> None:
+    if kind == "polars" and sklearn.__version__ < "1.7":
+        pytest.skip("older column transformers take pandas alone")
     rng = np.random.default_rng(0)
     n = 2500
     frame = pd.DataFrame({"a": rng.normal(size=n), "b": rng.choice(["x", "y"], n)})

@@ -43,7 +43,7 @@ from mapl.records.private import PrivateRecords
 from mapl.records.schema import cast_like
 from mapl.release.account import Account, check_ledger, open_account
 from mapl.release.labeler import Labeler
-from mapl.student.fitting import fit_shares
+from mapl.student.fitting import fit_to_rounds
 from mapl.student.one_batch import OneBatch
 from mapl.student.prediction import StudentPredictions
 from mapl.student.rounds import Rounds, SoftLabels
@@ -431,7 +431,7 @@ class PrivateClassifier(
         else:
             self.soft_labels_ = answers.noisy
             self.spending_ = list(zip(answers.asked, answers.spent, strict=True))
-            self.student_ = fit_shares(
+            self.student_ = fit_to_rounds(
                 student, pool, answers, features, self.classes_, n_jobs=self.n_jobs
             )
 

@@ -45,7 +45,7 @@ from mapl.ledger import job as job_module
 from mapl.ledger import store as store_module
 from mapl.ledger.transaction import Transaction, WriteLock
 from mapl.privacy.events import Event, GaussianEvent, SparseVectorEvent
-from mapl.teachers import training
+from mapl.teachers import panel, training
 
 EVENT = GaussianEvent(sigma=Fraction(40), steps=100)
 FORK = get_context("fork")
@@ -431,7 +431,7 @@ def test_no_clock_decides_anything(url: str, monkeypatch: pytest.MonkeyPatch) ->
     ledger = made(url)
     for year in ("2036", "2016"):
         stamp = {"who": "me", "at": f"{year}-01-01"}
-        monkeypatch.setattr(job_module, "stamp", lambda stamp=stamp: stamp)
+        monkeypatch.setattr(job_module, "who_and_when", lambda stamp=stamp: stamp)
         charge(ledger, year.encode())
     reopened = Ledger(url)
     assert reopened.balance("people").releases == 2
@@ -688,8 +688,8 @@ def test_an_error_of_the_disk_loses_nothing(file: Path, state: Path) -> None:
     def no_mark() -> Any:
         ledger = Ledger(f"sqlite:///{file}")
         (mark,) = state.glob("*.mark")
-        os.close(ledger.store.mark._file)
-        ledger.store.mark._file = os.open(mark, os.O_RDONLY)
+        os.close(ledger.store.high_water_mark._file)
+        ledger.store.high_water_mark._file = os.open(mark, os.O_RDONLY)
         return outcome(lambda: charge(ledger, b"c"))
 
     assert "mark" in str(no_mark())
@@ -945,6 +945,28 @@ def test_no_teacher_is_kept_once_every_answer_is_stored(url: str, state: Path) -
     model = learner(url, DecisionTreeClassifier())
     model.set_params(mechanism="sparse-vector", epsilon=0.5)
     with pytest.raises(ParameterError, match="withheld every answer"):
+        model.fit(X, y, X_public=pool)
+    assert list((state / "teachers").iterdir()) == []
+
+
+def test_no_teacher_is_kept_of_a_fit_that_is_refused(
+    url: str, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it trains, another job spends the budget."""
+    ledger = made(url, epsilon=1.5)
+    X, y, pool = records()
+
+    def ask(*args: Any, **kwargs: Any) -> Any:
+        charge(ledger, b"another job")
+        return panel.ask(*args, **kwargs)
+
+    monkeypatch.setattr("mapl.estimator.ask", ask)
+    model = learner(url, DecisionTreeClassifier())
+    with pytest.raises(BudgetExceededError):
+        model.fit(X, y, X_public=pool)
+    assert list((state / "teachers").iterdir()) == []
+    model.set_params(random_state=5)
+    with pytest.raises(BudgetExceededError):  # before anything is trained
         model.fit(X, y, X_public=pool)
     assert list((state / "teachers").iterdir()) == []
 

@@ -13,10 +13,12 @@ from mapl.errors import ParameterError
 from mapl.privacy.votes import NO_VOTE
 from mapl.records.labels import (
     UNKNOWN,
+    checked_labels,
     declared_classes,
     encode,
     encode_declared,
     encode_predictions,
+    label_text,
 )
 from mapl.records.private import private_labels, split_public_features
 
@@ -45,18 +47,44 @@ def test_one_label_has_one_code_in_every_form(y: Any, classes: Any) -> None:
     assert encode(y, declared_classes(classes)).tolist() == [0, 1, 1]
 
 
-def test_true_and_1_are_two_labels_where_both_are_declared() -> None:
-    classes = declared_classes(["1", "True"])
-    assert encode([True, 1, "True", "1", 1.0], classes).tolist() == [1, 0, 1, 0, 0]
-    assert encode(["01", "1.00", "-0.0"], classes).tolist() == [UNKNOWN] * 3
-    with pytest.raises(ParameterError, match="classes must differ as texts"):
-        encode(["1"], declared_classes(["1", "1.0"]))
+def test_classes_that_are_one_label_are_refused() -> None:
+    for classes in (["1", "True"], ["1", "1.0"], ["0", "-0.0"], ["0", "x", "False"]):
+        with pytest.raises(ParameterError, match="classes must differ as texts"):
+            encode(["1"], declared_classes(classes))
+    near = ["01", "1.00", "1e0", "nan"]
+    assert encode(near, declared_classes(["0", "1"])).tolist() == [UNKNOWN] * 4
+
+
+LABELS = [0, 1, -0.0, 1.0, True, "x", "True", 10**17, 1e16, "3"]
+
+
+@pytest.mark.parametrize("label", LABELS, ids=repr)
+@pytest.mark.parametrize("odd", LABELS, ids=repr)
+@pytest.mark.parametrize("holder", [list, np.asarray, pd.Series])
+def test_no_label_changes_the_code_of_another(
+    label: Any, odd: Any, holder: Any
+) -> None:
+    """As `fit` reads labels: one label may change the type of a whole container.
+
+    What scikit-learn refuses is refused as a whole, and nothing is released.
+    """
+    classes = declared_classes([label_text(one) for one in (0, 1, "x", 1e16, "3")])
+    labels = [label, 0, 1, 0, 1]
+    alone = encode(holder(labels), classes)
+    try:
+        read = [checked_labels(holder(some)) for some in (labels, [*labels, odd])]
+    except (TypeError, ValueError):
+        return
+    assert encode(read[0], classes).tolist() == alone.tolist()
+    assert encode(read[1], classes)[:-1].tolist() == alone.tolist()
 
 
 def test_times_have_one_code_whatever_their_unit() -> None:
     days = np.array(["2020-01-02", "2020-01-01"], dtype="M8[D]")
     for unit in ("D", "s", "ns"):
         assert encode(days.astype(f"M8[{unit}]"), np.unique(days)).tolist() == [1, 0]
+    years = np.array(["2020", "9999", "10000"], dtype="M8[Y]").astype("M8[D]")
+    assert encode(years, np.unique(years)).tolist() == [0, 1, 2]
 
 
 def test_one_odd_label_changes_no_other_code() -> None:

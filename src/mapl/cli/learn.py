@@ -14,8 +14,8 @@ from mapl.cli.output import (
     delta_option,
     errors_in_one_line,
     json_option,
-    listed,
     show_result,
+    split_at_commas,
 )
 from mapl.errors import ParameterError, positive, probability
 
@@ -142,8 +142,15 @@ def learn(
 
     from mapl.publish.bundle import check_writable, write_bundle
 
-    names = listed(classes)
-    data = _read(private, pool, target, groups, listed(drop), listed(categories))
+    names = split_at_commas(classes)
+    data = _read(
+        private,
+        pool,
+        target,
+        groups,
+        split_at_commas(drop),
+        split_at_commas(categories),
+    )
     _show_columns(data)
     model = _make_classifier(settings, budget, names)
     typed = data.schema.cast(data.public)

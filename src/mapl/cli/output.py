@@ -66,7 +66,7 @@ def show_result(result: dict[str, Any], as_json: bool) -> None:
 
 
 def show_table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    """Print a table; wide, if nobody looks."""
+    """Print a table; 160 columns wide if the output is not a terminal."""
     from rich.console import Console
     from rich.table import Table
 
@@ -76,7 +76,7 @@ def show_table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 
-def listed(names: str | None) -> list[str]:
+def split_at_commas(names: str | None) -> list[str]:
     """Split names at commas."""
     return [name.strip() for name in (names or "").split(",") if name.strip()]
 

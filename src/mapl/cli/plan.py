@@ -95,44 +95,38 @@ def plan(
     result = found.to_json() | {"guess_about_a_person": beliefs(epsilon)}
     result["asked"] = {"epsilon": epsilon, **params}
     if vc_dim is not None:
-        result["paper"] = _theorem_3_2(vc_dim, failure_prob, epsilon, params)
+        result["paper"] = _paper_as_json(vc_dim, failure_prob, epsilon, params)
     if as_json:
         click.echo(json.dumps(result))
         return
     _show_plan(found, result["asked"])
     if vc_dim is not None:
-        click.echo("\n" + _theorem_3_2_in_words(result["paper"], failure_prob))
+        click.echo("\n" + _paper_in_words(result["paper"], failure_prob))
     if plot is not None:
         click.echo(f"\nWrote {plot}.")
 
 
-def _theorem_3_2(
+def _paper_as_json(
     vc_dim: float, beta: float, epsilon: float, params: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return what the paper's theorem says of these sizes, and from how many records on
-    it says anything.
-    """
-    import numpy as np
-
+    """Return what the paper's theorem says; the fields of `Loop` are keys."""
     from mapl.planning import theorems
 
-    sizes = np.append(np.logspace(0, 30, 601), params["n_records"])
-    loop = theorems.solve_loop(
-        sizes,
-        vc_dim,
-        params["n_queries"],
-        epsilon=epsilon,
-        delta=params["delta"],
-        beta=beta,
-        gamma=params["best_error"],
-        realizable=params["best_error"] == 0,
-    )
-    found = {name: value[-1].item() for name, value in vars(loop).items()}
-    enough = sizes[loop.feasible & (loop.misclassification <= 0.5)]
-    return found | {"records_from": float(enough.min()) if len(enough) else None}
+    assumed: dict[str, Any] = {
+        "epsilon": epsilon,
+        "delta": params["delta"],
+        "beta": beta,
+        "gamma": params["best_error"],
+        "realizable": params["best_error"] == 0,
+    }
+    sizes = vc_dim, params["n_queries"]
+    loop = theorems.solve_loop(params["n_records"], *sizes, **assumed)
+    found = {name: value.item() for name, value in vars(loop).items()}
+    enough = theorems.records_for_half(*sizes, **assumed)
+    return found | {"records_from": enough}
 
 
-def _theorem_3_2_in_words(paper: dict[str, Any], beta: float) -> str:
+def _paper_in_words(paper: dict[str, Any], beta: float) -> str:
     if paper["feasible"]:
         return (
             f"The paper's Algorithm 2 with its own constants (1 in the error of a "
@@ -146,6 +140,7 @@ def _theorem_3_2_in_words(paper: dict[str, Any], beta: float) -> str:
     )
     if paper["records_from"] is None:
         return start + "no number of records changes that."
+    # The search is in steps of 12 %: two digits, and a little more, are enough.
     records = math.ceil(float(f"{1.05 * paper['records_from']:.2g}"))
     return start + (
         f"with {records:,} records it would promise that at most half of the answers "

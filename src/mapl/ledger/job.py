@@ -11,10 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from mapl.errors import (
+    BudgetExceededError,
     LedgerError,
+    MaplError,
     MechanismStateError,
     PrivacyWarning,
     probability,
@@ -90,7 +93,11 @@ class Job:
         with Transaction(self._store) as transaction:
             if transaction.requested(self._dataset, self._request) is None:
                 budget = transaction.budget_of(self._dataset)
-                check_price(budget, event, delta=self.delta)
+                try:
+                    check_price(budget, event, delta=self.delta)
+                except BudgetExceededError:  # such a job will not go on
+                    self._remove_checkpoints()
+                    raise
 
     def charge(self, event: Event) -> None:
         """Commit the price of an event, once; or refuse, and change nothing."""
@@ -136,7 +143,7 @@ class Job:
 
     def commit_question(self, step: int, state: State, question: bytes) -> None:
         """Commit what a step asks and what it leaves of the mechanism."""
-        if self._add(f"/{step}", "ask", state, question)["blob"] != question:
+        if self._find_or_append(f"/{step}", "ask", state, question)["blob"] != question:
             raise LedgerError(
                 "Another process runs this job and asked something else. Nothing was "
                 "released. Rerun; committed charges are reused."
@@ -146,25 +153,36 @@ class Job:
         self, step: int, state: State, reply: bytes
     ) -> tuple[State, bytes]:
         """Commit a reply; return state and reply that were committed first."""
-        row = self._add(f"/{step}/reply", "reply", state, reply)
+        row = self._find_or_append(f"/{step}/reply", "reply", state, reply)
         return json.loads(row["sealed"]), bytes(row["blob"])
 
     @contextmanager
     def checkpoint_dir(self) -> Iterator[str]:
         """A private folder for finished teachers, in case the job is killed.
 
-        It lies in the state folder, and is removed when the job is done.
+        It lies in the state folder, and is removed when the job is done or refused;
+        an interruption leaves it.
         """
-        folder = state_folder() / "teachers" / self._request
+        folder = self._checkpoints()
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        yield str(folder)
-        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            yield str(folder)
+        except MaplError:  # a refusal, which a rerun would meet again
+            self._remove_checkpoints()
+            raise
+        self._remove_checkpoints()
+
+    def _checkpoints(self) -> Path:
+        return state_folder() / "teachers" / self._request
+
+    def _remove_checkpoints(self) -> None:
+        shutil.rmtree(self._checkpoints(), ignore_errors=True)
 
     def receipt(self) -> dict[str, Any]:
         """Return what a certificate says of the ledger. Public."""
         return {"id": self._store.id, "dataset": self._dataset, "rows": self.rows}
 
-    def _add(self, part: str, kind: str, state: State, blob: bytes) -> Row:
+    def _find_or_append(self, part: str, kind: str, state: State, blob: bytes) -> Row:
         """Return the row of a part of this job, appended unless it is there."""
         with Transaction(self._store) as transaction:
             row = transaction.requested(self._dataset, self._request + part)
@@ -185,13 +203,13 @@ class Job:
         """Append a row that costs nothing."""
         new = {"kind": kind, "request": self._request + part, "loss": 0, "delta": 0}
         new |= {"sealed": json.dumps(state), "blob": blob}
-        new["public"] = json.dumps(stamp())
-        return transaction.append(_next(last) | new)
+        new["public"] = json.dumps(who_and_when())
+        return transaction.append(_following_row(last) | new)
 
     def _append_charge(self, transaction: Transaction, last: Row, event: Event) -> Row:
         loss, delta = check_price(last, event, delta=self.delta)
         return transaction.append(
-            _next(last)
+            _following_row(last)
             | {
                 "kind": "charge",
                 "request": self._request,
@@ -199,14 +217,14 @@ class Job:
                 "delta": delta,
                 "loss_spent": last["loss_spent"] + loss,
                 "delta_spent": last["delta_spent"] + delta,
-                "public": _public(event, self._what, **stamp()),
+                "public": _charge_as_json(event, self._what, **who_and_when()),
                 "sealed": "null",
                 "blob": b"",
             }
         )
 
     def _warn_if_mixed_up(self, transaction: Transaction, digest: Any) -> None:
-        """Compare keyed digests of the data; they decide nothing but these warnings."""
+        """Warn where digests suggest a mix-up; `stored_step` refuses, this does not."""
         latest = {
             row["dataset"]: json.loads(row["sealed"]).get("data")
             for row in transaction.last_begun()
@@ -229,18 +247,22 @@ class Job:
             )
 
 
-def _next(last: Row) -> Row:
+def _following_row(last: Row) -> Row:
     """Return a row that follows the last of its data set and adds nothing."""
     kept = ("dataset", "rule", "loss_spent", "delta_spent", "loss_limit", "delta_limit")
     return {name: last[name] for name in kept} | {"number": last["number"] + 1}
 
 
 @lru_cache(maxsize=256)
-def _public(event: Event, what: str, **signature: str) -> str:
+def _charge_as_json(event: Event, what: str, **signature: str) -> str:
+    """Return the public column of a charge; ``event`` is read back from there.
+
+    Cached: many charges a second have the same event and stamp.
+    """
     return json.dumps({"event": event.to_json(), "what": what, **signature})
 
 
-def stamp() -> dict[str, str]:
+def who_and_when() -> dict[str, str]:
     """Return who and when, for the reader: nothing is decided by it."""
     return {"who": _who(), "at": _at(int(time.time()))}
 

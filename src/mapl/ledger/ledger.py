@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from mapl.arrays import Words
 from mapl.errors import LedgerCorruptedError, LedgerError, ParameterError, one_of
 from mapl.ledger.files import locked, refuse_network_folder, state_folder
-from mapl.ledger.job import Job, stamp
+from mapl.ledger.job import Job, who_and_when
 from mapl.ledger.rules import DELTA_UNIT, RULES
 from mapl.ledger.store import NO_LEDGER, Row, Store
 from mapl.ledger.tables import APPEND_ONLY, ENTRIES, META, TABLES, VERSION
@@ -97,7 +97,7 @@ class Ledger:
             raise ParameterError(f"dataset must be a name, got {dataset!r}.")
         one_of(*RULES, rule=rule)
         limits = RULES[rule].limits(epsilon=epsilon, delta=delta)
-        public = {"epsilon_limit": epsilon, "delta_limit": delta, **stamp()}
+        public = {"epsilon_limit": epsilon, "delta_limit": delta, **who_and_when()}
         with Transaction(self.store) as transaction:
             if transaction.last_of(dataset) is not None:
                 raise LedgerError(
@@ -138,14 +138,18 @@ class Ledger:
         what : str
             A note for the history. Public.
         """
-        request = self.store.keyed(content)
+        request = self.store.keyed_digest(content)
         return Job(self.store, dataset, request, delta=delta, what=what)
 
-    def digest(self, keys: Words) -> str:
-        """Return a keyed digest of records, given their keys in any order."""
+    def records_digest(self, keys: Words) -> str:
+        """Return a keyed digest of a set of records, whatever their order.
+
+        It is stored when a job begins: with another formula, jobs that were begun
+        before would take their own records for others.
+        """
         ordered = keys.copy()
-        ordered.sort(axis=0)
-        return self.store.keyed(ordered.tobytes())
+        ordered.sort(axis=0)  # each word by itself, which is enough to tell sets apart
+        return self.store.keyed_digest(ordered.tobytes())
 
     def balance(self, dataset: str) -> Balance:
         """Return limits and spending of a data set."""

@@ -121,11 +121,11 @@ class Store:
             ) from error
 
     @cached_property
-    def mark(self) -> HighWaterMark:
-        """The high-water mark on this machine."""
+    def high_water_mark(self) -> HighWaterMark:
+        """How far this machine has seen the ledger; needs ``id``."""
         return HighWaterMark(state_folder() / f"{self.id}.mark")
 
-    def keyed(self, content: bytes) -> str:
+    def keyed_digest(self, content: bytes) -> str:
         """Return a digest that nobody without the key can compute."""
         return blake2b(
             content, digest_size=32, key=self._key, person=b"content"
@@ -148,7 +148,7 @@ class Store:
         """Close everything, and check everything again on the next use."""
         self.last, self.checked = None, False
         self.__dict__.pop("_driver", None)
-        if mark := self.__dict__.pop("mark", None):
+        if mark := self.__dict__.pop("high_water_mark", None):
             mark.close()
         if connection := self.__dict__.pop("connection", None):
             with suppress(Exception):

@@ -116,7 +116,7 @@ class Transaction(WriteLock):
     def _commit(self) -> None:
         super()._commit()
         store, last = self.store, self.last
-        if last is not None and last["seq"] > store.mark.seq:
+        if last is not None and last["seq"] > store.high_water_mark.seq:
             self._raise_mark(last)
         store.checked, store.last = True, last
 
@@ -229,7 +229,7 @@ class Transaction(WriteLock):
                 return known  # nobody has written since
         ends = [self._row(row) for row in self.connection.execute(LAST_TWO)]
         last = ends[0] if ends else None
-        mark = self.store.mark
+        mark = self.store.high_water_mark
         if not self.store.checked:
             mark.read()
         if mark.seq and (last is None or last["seq"] < mark.seq):
@@ -287,7 +287,7 @@ class Transaction(WriteLock):
 
     def _raise_mark(self, last: Row) -> None:
         """Raise the mark; where it is higher already, its row must be in this copy."""
-        mark = self.store.mark
+        mark = self.store.high_water_mark
         mark.raise_to(last["seq"], last["mac"])
         if mark.mac != last["mac"]:
             found = self.store.execute(MAC_OF, wanted=mark.seq).fetchone()

@@ -68,9 +68,9 @@ def n_teachers(
 
 
 def hard_queries(mistakes: Numbers, xi: Numbers = 1 / 3) -> Floats:
-    r"""Return :math:`B/\xi`: of classifiers that make at most B mistakes each, more
-    than a part xi are wrong on fewer queries than that; on none if B is 0 (Lemma 3.3,
-    :math:`0 < \xi \le 1/2`).
+    r"""Return :math:`B/\xi`: if each classifier errs on at most B queries, then on
+    fewer queries than that more than a part xi of the classifiers err; on none if B
+    is 0 (Lemma 3.3, :math:`0 < \xi \le 1/2`).
     """
     return _array(_array(mistakes) / _array(xi))
 
@@ -155,6 +155,16 @@ def solve_loop(
         T = _array(np.clip(wrong, 1.0, m_))
     feasible = np.asarray((m_ > wrong) & (n_ / k >= 1))
     return Loop(T, k, alpha, _array(np.minimum(1, wrong / m_)), feasible)
+
+
+def records_for_half(vc_dim: float, m: float, **assumed: Any) -> float | None:
+    """Return from about how many records on Theorem 3.2 promises that at most half of
+    the answers are wrong or withheld; None if no number does.
+    """
+    sizes = np.logspace(0, 30, 601)
+    loop = solve_loop(sizes, vc_dim, m, **assumed)
+    enough = sizes[loop.feasible & (loop.misclassification <= 0.5)]
+    return float(enough.min()) if len(enough) else None
 
 
 def free_queries(

@@ -92,7 +92,7 @@ def least_threshold(
     return least_integer(enough, above=low, at_most=high)
 
 
-def least_without_threshold_noise(
+def sparse_vector_without_threshold_noise(
     epsilon: float, delta: float, cutoff: int
 ) -> SparseVectorEvent:
     """Find the least threshold, then noise, where abstentions are charged one by one.
@@ -115,7 +115,7 @@ def least_without_threshold_noise(
     return _least_on_grid(make, least, epsilon, delta)
 
 
-def least_with_threshold_noise(
+def sparse_vector_with_threshold_noise(
     epsilon: float, delta: float, cutoff: int
 ) -> SparseVectorEvent:
     """Find the least threshold, then noise, where threshold noise is drawn once.
@@ -128,12 +128,13 @@ def least_with_threshold_noise(
         rest = budget - 2 * cutoff / scale
         return SparseVectorEvent(
             noise_scale=scale,
-            threshold=2**60,
+            threshold=2**60,  # no leak: the pattern alone
             threshold_noise_scale=fraction_up(1 / rest),
             redrawn=False,
             cutoff=cutoff,
         )
 
+    # A little more than 2 cutoff/epsilon, so that something is left for the threshold.
     least = fraction_up(Fraction("1.005") * 2 * cutoff / budget)
     return _least_on_grid(make, least, epsilon, delta)
 

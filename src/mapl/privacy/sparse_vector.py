@@ -17,8 +17,8 @@ from mapl.arrays import Bools, Ints
 from mapl.errors import ParameterError, integer, positive, probability, rational
 from mapl.privacy.answers import Answer, checked_batch, released
 from mapl.privacy.calibration import (
-    least_with_threshold_noise,
-    least_without_threshold_noise,
+    sparse_vector_with_threshold_noise,
+    sparse_vector_without_threshold_noise,
 )
 from mapl.privacy.events import SparseVectorEvent
 from mapl.privacy.guard import Guard, seeded_suffix
@@ -144,9 +144,11 @@ class SparseVector:
         """
         epsilon, delta = positive(epsilon=epsilon), probability(delta=delta)
         cutoff = integer(cutoff=cutoff, at_least=1)
-        candidates = [least_without_threshold_noise(epsilon, delta, cutoff)]
+        candidates = [sparse_vector_without_threshold_noise(epsilon, delta, cutoff)]
         if not restartable:
-            candidates.append(least_with_threshold_noise(epsilon, delta, cutoff))
+            candidates.append(
+                sparse_vector_with_threshold_noise(epsilon, delta, cutoff)
+            )
         best = min(candidates, key=lambda event: (event.threshold, event.noise_scale))
         return cls.from_event(best, source=source)
 

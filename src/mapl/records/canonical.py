@@ -47,12 +47,12 @@ def number_lanes(values: Array) -> Words:
     lanes = np.zeros((*cells.shape, 2), dtype="<u8")
     lanes[..., 1] = floats.view("<u8")
     if values.dtype.itemsize >= 8 and values.dtype != np.float64:
-        _mark_inexact(cells, floats, lanes)
+        _replace_inexact_lanes(cells, floats, lanes)
     lanes[np.isnan(floats)] = _MISSING
     return lanes
 
 
-def _mark_inexact(values: Array, floats: Any, lanes: Words) -> None:
+def _replace_inexact_lanes(values: Array, floats: Any, lanes: Words) -> None:
     """Use all digits of numbers that float64 may not hold."""
     if values.dtype.kind == "f":  # of more than 64 bits
         doubtful = values != floats
@@ -167,7 +167,7 @@ def _as_array(column: Any) -> Array:
 
 def _factorize(array: Array) -> tuple[Ints, list[Any]]:
     """Number the distinct values of a column, each by its type and value."""
-    values = _moments(array) if array.dtype.kind in "mM" else array.tolist()
+    values = _times_as_text(array) if array.dtype.kind in "mM" else array.tolist()
     numbers: dict[Any, int] = {}
     codes = np.fromiter(
         (numbers.setdefault((type(v), v), len(numbers)) for v in values),
@@ -177,7 +177,7 @@ def _factorize(array: Array) -> tuple[Ints, list[Any]]:
     return codes, [value for _, value in numbers]
 
 
-def _moments(array: Array) -> list[str | None]:
+def _times_as_text(array: Array) -> list[str | None]:
     """Return times as texts with all digits: an array's unit is the finest that any of
     its values needs.
     """

@@ -158,5 +158,5 @@ def open_account(
 
     opened = Ledger(ledger)
     job = opened.job(str(dataset), request, delta=delta, what=note)
-    job.begin({"seed": seed, "data": opened.digest(keys)})
+    job.begin({"seed": seed, "data": opened.records_digest(keys)})
     return job

@@ -15,7 +15,7 @@ from mapl.student.rounds import SoftLabels
 _TREES, _LEAF_NOISE = 100, 0.12  # of the forest that looks for what is left
 
 
-def fit_shares(
+def fit_to_rounds(
     student: Any,
     pool: Any,
     soft: SoftLabels,
@@ -28,7 +28,7 @@ def fit_shares(
     shares = soft.smooth
     if not is_linear(student):  # a linear one cannot learn what a forest finds
         shares = add_forest_residual(soft, features, n_jobs=n_jobs)
-    return fit_soft(student, pool, shares, classes)
+    return fit_to_shares(student, pool, shares, classes)
 
 
 def add_forest_residual(
@@ -50,8 +50,8 @@ def add_forest_residual(
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 
-def fit_soft(student: Any, pool: Any, soft: Floats, classes: Array) -> Any:
-    """Fit a classifier to soft labels: each point once a class, weighted.
+def fit_to_shares(student: Any, pool: Any, shares: Floats, classes: Array) -> Any:
+    """Fit a classifier to shares: each point once for each class, weighted.
 
     A learner that takes no weights is given the most probable class.
     """
@@ -60,9 +60,9 @@ def fit_soft(student: Any, pool: Any, soft: Floats, classes: Array) -> Any:
         step, last = student.steps[-1]
         name = f"{step}__sample_weight"
     if not has_fit_parameter(last, "sample_weight"):
-        return fit_labels(student, pool, classes[soft.argmax(axis=1)])
+        return fit_labels(student, pool, classes[shares.argmax(axis=1)])
     # More than the two most probable classes would take time and change little.
-    second = np.partition(soft, -2, axis=1)[:, -2:-1]
-    row, code = np.nonzero((soft >= second) & (soft >= 0.01))
+    second = np.partition(shares, -2, axis=1)[:, -2:-1]
+    row, code = np.nonzero((shares >= second) & (shares >= 0.01))
     repeated = _safe_indexing(pool, row)
-    return fit_labels(student, repeated, classes[code], **{name: soft[row, code]})
+    return fit_labels(student, repeated, classes[code], **{name: shares[row, code]})

@@ -5,6 +5,7 @@ minimum is found by Newton's method, and a fitted model is a scikit-learn model 
 other. A teacher is, to the last bit, a function of its own records.
 """
 
+from contextlib import suppress
 from numbers import Real
 from typing import Any
 
@@ -86,7 +87,12 @@ def fit(model: Any, features: Any, labels: Array) -> Any:
     if issparse(features):
         return model.fit(features, labels)
     X = _checked(model, features)
-    model.classes_, codes = np.unique(labels, return_inverse=True)
+    classes, codes = np.unique(labels, return_inverse=True)
+    if type(model) is RidgeClassifier:
+        binarizer = LabelBinarizer(pos_label=1, neg_label=-1)
+        model._label_binarizer = binarizer.fit(classes)
+    with suppress(AttributeError):  # of RidgeClassifier it is a property up to 1.7
+        model.classes_ = classes
     _SOLVERS[type(model)](model, X, codes)
     return model
 
@@ -112,7 +118,7 @@ def _fit_logistic(model: Any, X: Reals, codes: Ints) -> None:
             return
         model.fit(X, model.classes_[codes])
         return
-    rows, back = _reduced(X, constants=not model.fit_intercept)
+    rows, back = _reduced(X, keep_constant_features=not model.fit_intercept)
     if (k - 1) * (len(rows) + 1) > _MOST_WEIGHTS:
         model.fit(X, model.classes_[codes])
         return
@@ -130,18 +136,20 @@ def _fit_ridge(model: Any, X: Reals, codes: Ints) -> None:
     if model.fit_intercept:
         shift, offset = X.mean(axis=0), targets.mean(axis=1)
     centred = (X - shift).T
-    rows, back = (centred, lambda v: v) if X.shape[0] >= X.shape[1] else _by_qr(centred)
+    rows, back = (
+        (centred, lambda v: v)
+        if X.shape[0] >= X.shape[1]
+        else _rotate_into_span(centred)
+    )
     gram = rows @ rows.T
     gram.flat[:: len(gram) + 1] += float(model.alpha)
     coef = back(solve_positive(gram, rows @ (targets - offset[:, None]).T).T)
     model.coef_, model.intercept_ = coef, offset - coef @ shift
     model.n_iter_ = None
-    binarizer = LabelBinarizer(pos_label=1, neg_label=-1)
-    model._label_binarizer = binarizer.fit(model.classes_)
 
 
 def _fit_svc(model: Any, X: Reals, codes: Ints) -> None:
-    rows, back = _reduced(X, constants=True)
+    rows, back = _reduced(X, keep_constant_features=True)
     scale = float(model.intercept_scaling) if model.fit_intercept else 0.0
     rows = np.vstack((rows, np.full(len(X), scale)))
     against = range(len(model.classes_)) if len(model.classes_) > 2 else [1]
@@ -158,16 +166,16 @@ _SOLVERS = {
 }
 
 
-def _reduced(X: Reals, *, constants: bool) -> tuple[Reals, Any]:
+def _reduced(X: Reals, *, keep_constant_features: bool) -> tuple[Reals, Any]:
     """Return the features that get a weight, as rows, rotated into the span of the
     records where these are fewer; and the function that maps coefficients back.
     """
-    idle = np.zeros((1, X.shape[1])) if constants else X[:1]
+    idle = np.zeros((1, X.shape[1])) if keep_constant_features else X[:1]
     used = np.flatnonzero((idle != X).any(axis=0))
     rows = np.ascontiguousarray(X[:, used].T)
     rotate_back: Any = None
     if len(rows) > len(X):
-        rows, rotate_back = _by_qr(rows)
+        rows, rotate_back = _rotate_into_span(rows)
 
     def back(coef: Reals) -> Reals:
         out = np.zeros((len(coef), X.shape[1]))
@@ -177,7 +185,7 @@ def _reduced(X: Reals, *, constants: bool) -> tuple[Reals, Any]:
     return rows, back
 
 
-def _by_qr(rows: Reals) -> tuple[Reals, Any]:
+def _rotate_into_span(rows: Reals) -> tuple[Reals, Any]:
     basis, inside = np.linalg.qr(rows)
     return inside, lambda coef: coef @ basis.T
 

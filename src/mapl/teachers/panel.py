@@ -49,17 +49,17 @@ class Panel:
         from mapl.teachers.trees import Ensemble, Trees
 
         with no_warnings():
-            ready = [_ready(teacher) for teacher in teachers]
-        self._linear = [j for j, form in enumerate(ready) if isinstance(form, tuple)]
-        self._trees = [j for j, form in enumerate(ready) if isinstance(form, Ensemble)]
-        self._others = [j for j, form in enumerate(ready) if form is None]
+            forms = [_fast_form(teacher) for teacher in teachers]
+        self._linear = [j for j, form in enumerate(forms) if isinstance(form, tuple)]
+        self._trees = [j for j, form in enumerate(forms) if isinstance(form, Ensemble)]
+        self._others = [j for j, form in enumerate(forms) if form is None]
         self._stack: CoefficientStack | None = None
         self._forest: Trees | None = None
         if self._linear:
-            models = [form if isinstance(form, tuple) else None for form in ready]
+            models = [form if isinstance(form, tuple) else None for form in forms]
             self._stack = CoefficientStack(models, n_classes=n_classes)
         if self._trees:
-            self._forest = Trees([cast(Ensemble, ready[j]) for j in self._trees])
+            self._forest = Trees([cast(Ensemble, forms[j]) for j in self._trees])
             self._codes = np.full((len(self._trees), n_classes), NO_VOTE)
             for row, j in zip(self._codes, self._trees, strict=True):
                 codes = cast(Teacher, teachers[j]).own_codes()
@@ -93,19 +93,21 @@ class Panel:
             else:
                 each += self._trees
 
-        def job(i: int) -> Callable[[], Any]:
+        def make_task(i: int) -> Callable[[], Any]:
             return lambda: _vote(self.teachers[each[i]], block)
 
         with Progress("Asking teachers", len(self.teachers)) as progress:
             # How many teachers have votes at all is private: the bar does not show it.
             progress.advance(len(self.teachers) - len(each))
-            answers = run_tasks(job, len(each), progress, n_jobs=n_jobs, threads=True)
+            answers = run_tasks(
+                make_task, len(each), progress, n_jobs=n_jobs, threads=True
+            )
             for j, answer in zip(each, answers, strict=True):
                 if answer is not None:
                     votes[j] = answer
 
 
-def _ready(teacher: Teacher | None) -> tuple[Any, ...] | Ensemble | None:
+def _fast_form(teacher: Teacher | None) -> tuple[Any, ...] | Ensemble | None:
     """Return a teacher's coefficients, or its trees if they are quick; else None."""
     from mapl.teachers import trees
 

@@ -80,7 +80,7 @@ def train(
             checkpoint_dir, estimator, labels, random_state, keys, codes
         )
 
-    def job(j: int) -> Callable[[], Teacher | None]:
+    def make_task(j: int) -> Callable[[], Teacher | None]:
         rows = chunks[j]
         chunk: Any = None
         if len(rows):
@@ -103,7 +103,9 @@ def train(
                 estimator, features, codes, chunks, labels, progress
             )
         rest = [j for j in range(len(chunks)) if j not in teachers]
-        trained = run_tasks(lambda i: job(rest[i]), len(rest), progress, n_jobs=n_jobs)
+        trained = run_tasks(
+            lambda i: make_task(rest[i]), len(rest), progress, n_jobs=n_jobs
+        )
         teachers |= zip(rest, trained, strict=True)
     return [teachers[j] for j in range(len(chunks))]
 

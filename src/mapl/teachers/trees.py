@@ -23,8 +23,7 @@ from sklearn.ensemble import (
 )
 from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
 
-from mapl.arrays import Array
-from mapl.arrays import Integers as Ints
+from mapl.arrays import Array, Integers
 
 _SINGLE = (DecisionTreeClassifier, ExtraTreeClassifier)
 _FORESTS = (RandomForestClassifier, ExtraTreesClassifier)
@@ -61,7 +60,7 @@ class Trees:
         """Whether the features fit: `predict` refuses what overflows as well."""
         return bool(np.abs(features).max(initial=0.0) <= np.finfo(self.kind).max)
 
-    def votes(self, features: Array) -> Ints:
+    def votes(self, features: Array) -> Integers:
         """Return votes as indices into each model's own classes, one row a model.
 
         The features must be finite.
@@ -105,7 +104,7 @@ class Trees:
         )
 
     @cached_property
-    def _alike(self) -> tuple[Array, Array, list[tuple[int, slice]]]:
+    def _grouped_by_size(self) -> tuple[Array, Array, list[tuple[int, slice]]]:
         """Return the models whose trees each name a class, and that have as many as the
         first; the numbers of their trees; and the other models with their trees.
         """
@@ -118,7 +117,7 @@ class Trees:
         others = [(int(j), slice(starts[j], ends[j])) for j in np.flatnonzero(~alike)]
         return np.flatnonzero(alike), trees, others
 
-    def _walk_down(self, point: Array) -> Ints:
+    def _walk_down(self, point: Array) -> Integers:
         feature, threshold, children, roots = self._nodes
         position = roots.copy()
         moving = np.flatnonzero(position >= 0)
@@ -130,7 +129,7 @@ class Trees:
             inner = here >= 0
             moving, here = moving[inner], here[inner]
         answers, out = ~position, np.empty(len(self.ensembles), dtype=np.int64)
-        alike, trees, others = self._alike
+        alike, trees, others = self._grouped_by_size
         if len(alike):
             # One class after the other; classes that a model lacks count nothing.
             codes = answers[trees]
@@ -160,7 +159,7 @@ class _Questions:
             keys.append(_keys(feature, distinct))
         self._keys, self.bits = np.concatenate(keys), np.concatenate(tables)
 
-    def rows(self, feature: Ints, threshold: Array) -> Ints:
+    def rows(self, feature: Integers, threshold: Array) -> Integers:
         """Return which row of bits answers each question."""
         # Before the table of feature f lie f rows more than keys.
         below = np.searchsorted(self._keys, _keys(feature, threshold), side="right")
@@ -195,21 +194,25 @@ class Ensemble:
         hist = type(model) is HistGradientBoostingClassifier
         self.kind: Any = np.float64 if hist else np.float32
         self.start: Any = 0.0
-        self.column: Ints | None = None
+        self.column: Integers | None = None
         self.zero_is_second = type(model) is GradientBoostingClassifier
         if hist:
             self.start = np.asarray(model._baseline_prediction).reshape(-1)
-            stages = [[_hist(tree.nodes) for tree in row] for row in model._predictors]
+            stages = [
+                [_nodes_of_histogram_tree(tree.nodes) for tree in row]
+                for row in model._predictors
+            ]
         elif type(model) is GradientBoostingClassifier:
             at = np.zeros((1, model.n_features_in_), dtype=np.float32)
             self.start = model._raw_predict_init(at)[0]
             rate = model.learning_rate
             stages = [
-                [_plain(tree.tree_, rate) for tree in row] for row in model.estimators_
+                [_nodes_of_tree(tree.tree_, rate) for tree in row]
+                for row in model.estimators_
             ]
         else:
             trees = [model] if type(model) in _SINGLE else model.estimators_
-            stages = [[_plain(tree.tree_)] for tree in trees]
+            stages = [[_nodes_of_tree(tree.tree_)] for tree in trees]
         if self.zero_is_second or np.ndim(self.start):
             self.column = np.tile(np.arange(len(stages[0])), len(stages))
         self._join([nodes for row in stages for nodes in row])
@@ -238,7 +241,7 @@ class Ensemble:
         self.answer[leaves] = self._numbered(value[leaves], tree)
         self.n_bits = max(1, int(self.table.shape[1] - 1).bit_length())
 
-    def _numbered(self, values: Array, tree: Ints) -> Ints:
+    def _numbered(self, values: Array, tree: Integers) -> Integers:
         """Number the leaf values of each tree, and fill the table. Leaves that name a
         class are numbered by it.
         """
@@ -255,12 +258,12 @@ class Ensemble:
         number = count - count[np.searchsorted(tree, tree)]
         self.table = np.zeros((self.n_trees, number.max() + 1, values.shape[1]))
         self.table[tree, number] = values
-        out: Ints = np.empty(len(order), dtype=np.int64)
+        out: Integers = np.empty(len(order), dtype=np.int64)
         out[order] = number
         return out
 
     @cached_property
-    def _questions(self) -> tuple[Ints, Array, Ints]:
+    def _questions(self) -> tuple[Integers, Array, Integers]:
         """Return the distinct features and thresholds, and which a node asks."""
         inner = np.flatnonzero(self.left >= 0)
         feature, threshold = self.feature[inner], self.threshold[inner]
@@ -273,12 +276,12 @@ class Ensemble:
         return feature[new], threshold[new], asks
 
     @cached_property
-    def _levels(self) -> list[tuple[Ints, Ints, Ints]]:
+    def _levels(self) -> list[tuple[Integers, Integers, Integers]]:
         """Return, from the roots down, the nodes of each level, and which of them are
         inner nodes and which leaves. A level has all left children first.
         """
-        levels: list[tuple[Ints, Ints, Ints]] = []
-        level: Ints = self.roots
+        levels: list[tuple[Integers, Integers, Integers]] = []
+        level: Integers = self.roots
         while len(level):
             inner = self.left[level] >= 0
             parents = level[inner]
@@ -287,7 +290,7 @@ class Ensemble:
         return levels
 
     @property
-    def depth(self) -> Ints:
+    def depth(self) -> Integers:
         """How far below its root each node is."""
         depth = np.zeros(len(self.left), dtype=np.int32)
         for number, (level, _, _) in enumerate(self._levels):
@@ -320,7 +323,7 @@ class Ensemble:
             answers |= planes[:, place, : asked.n].astype(kind) << kind(place)
         return np.asarray(answers)
 
-    def classes(self, answers: Array) -> Ints:
+    def classes(self, answers: Array) -> Integers:
         """Return the class that each point gets, from the answer of each tree."""
         if self.pure:
             kind = np.uint8 if self.n_trees < 256 else np.uint32
@@ -343,7 +346,7 @@ class Ensemble:
         return np.asarray(above, dtype=np.int64)
 
 
-def _plain(tree: Any, scale: float = 1.0) -> tuple[Array, ...]:
+def _nodes_of_tree(tree: Any, scale: float = 1.0) -> tuple[Array, ...]:
     """The nodes of scikit-learn's tree: children, feature, threshold, values."""
     value = tree.value[:, 0, :]
     value = value if scale == 1.0 else scale * value
@@ -356,7 +359,7 @@ def _plain(tree: Any, scale: float = 1.0) -> tuple[Array, ...]:
     )
 
 
-def _hist(nodes: Any) -> tuple[Array, ...]:
+def _nodes_of_histogram_tree(nodes: Any) -> tuple[Array, ...]:
     """The nodes of a tree over histograms."""
     leaf = nodes["is_leaf"].astype(np.bool_)
     left, right = (

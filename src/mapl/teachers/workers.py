@@ -41,7 +41,7 @@ def no_warnings_one_thread() -> Iterator[None]:
 
 
 def run_tasks(
-    job: Callable[[int], Callable[[], Any]],
+    make_task: Callable[[int], Callable[[], Any]],
     n: int,
     progress: Progress,
     *,
@@ -53,7 +53,7 @@ def run_tasks(
     The first tasks run here and are timed. If the rest is quick, it runs here too;
     else it is handed to workers in groups of about a second, smaller towards the end,
     so that all workers finish at about the same time. Where a task runs does not
-    change its result.
+    change its result. A generator: the caller, too, is silenced until it ends.
     """
     if n == 0:  # `no_warnings_one_thread` takes milliseconds
         return
@@ -64,7 +64,7 @@ def run_tasks(
         done, spent = 0, 0.0
         while True:
             start = time.perf_counter()
-            result = job(done)()
+            result = make_task(done)()
             spent += time.perf_counter() - start
             done += 1
             progress.advance(1)
@@ -83,7 +83,7 @@ def run_tasks(
         )
         here = os.getpid()
         tasks = (
-            joblib.delayed(_run_group)([job(j) for j in group], here)
+            joblib.delayed(_run_group)([make_task(j) for j in group], here)
             for group in groups
         )
         for results in workers(tasks):

@@ -188,7 +188,7 @@ class PrivateClassifier(
             Whose record each is: the guarantee is then for a whole person.
         """
         self._check_parameters()
-        self._warn_unsafe_settings()
+        self._warn_unsafe_use()
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # nothing of an earlier fit may be left
         self._grouped = groups is not None
@@ -221,6 +221,7 @@ class PrivateClassifier(
     # What goes in -----------------------------------------------------------------
 
     def _check_parameters(self) -> None:
+        """Refuse bad parameters before any record is looked at."""
         positive(epsilon=self.epsilon)
         probability(delta=self.delta)
         if self.n_teachers != "auto":
@@ -236,7 +237,7 @@ class PrivateClassifier(
         check_ledger(self.ledger, self.dataset)
         seed_of(self.random_state)
 
-    def _warn_unsafe_settings(self) -> None:
+    def _warn_unsafe_use(self) -> None:
         if in_model_selection():
             warnings.warn(
                 f"A search or a cross-validation over private records pays for each "
@@ -369,7 +370,9 @@ class PrivateClassifier(
         )
 
     def _request_key(self) -> str:
-        """Return what decides which votes are asked for; the student is free."""
+        """Return what decides the votes, and identifies stored jobs: in another form
+        the same fit would be charged again. The student is not part of it.
+        """
         names = ("n_teachers_", "mechanism", "privacy", "_grouped")
         params = {name: getattr(self, name) for name in names}
         params |= {"epsilon": float(self.epsilon), "delta": float(self.delta)}

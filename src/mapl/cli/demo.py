@@ -85,6 +85,7 @@ def run_demo(
 def _fit_and_show(
     learner: Any, epsilon: float, n_teachers: int, X: Any, y: Any, pool: Any, *test: Any
 ) -> Any:
+    """Fit at one epsilon, and print a line of the table."""
     from mapl.estimator import PrivateClassifier
     from mapl.privacy import accounting
     from mapl.privacy.votes import ABSTAIN

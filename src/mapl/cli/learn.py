@@ -290,6 +290,9 @@ def _read(
     drop: list[str],
     categories: list[str],
 ) -> _Data:
+    """Read both files; what is wrong with their columns shows before anything is
+    spent.
+    """
     from mapl.records.files import check_column, read_public, read_table
     from mapl.records.schema import Schema
 
@@ -365,6 +368,7 @@ def read_test_file(path: Path, data: _Data, target: str, classes: list[str]) -> 
 def _score(
     model: Any, table: Any, data: _Data, target: str, fitted: Any
 ) -> dict[str, Any]:
+    """Return the score on the test file, with the keys that the report reads."""
     from sklearn.metrics import confusion_matrix
 
     truth = table[target].to_numpy()
@@ -380,6 +384,7 @@ def _score(
 
 
 def _summary(fitted: Any, signed: dict[str, Any], out: Path) -> dict[str, Any]:
+    """Return what is printed; its keys are those of ``--json``."""
     from mapl.privacy.votes import ABSTAIN
 
     answered = int((fitted.public_labels_ != ABSTAIN).sum())

@@ -127,6 +127,7 @@ def _paper_as_json(
 
 
 def _paper_in_words(paper: dict[str, Any], beta: float) -> str:
+    """Say what Theorem 3.2 promises, or from how many records on."""
     if paper["feasible"]:
         return (
             f"The paper's Algorithm 2 with its own constants (1 in the error of a "
@@ -149,6 +150,7 @@ def _paper_in_words(paper: dict[str, Any], beta: float) -> str:
 
 
 def _show_plan(found: Plan, asked: dict[str, Any]) -> None:
+    """Print the plan for a reader."""
     from mapl.publish.meaning import beliefs_in_words
 
     errors = "errors" if asked["best_error"] else "lost to noise"

@@ -120,7 +120,11 @@ class Job:
         self.rows.append(row["seq"])
 
     def stored_step(self, step: int) -> StoredStep | None:
-        """Return what was committed of a step by an earlier run of this job."""
+        """Return what an earlier run of this job committed of a step.
+
+        Refuse to go on without a reply where rows are missing (a lost reply would be
+        drawn a second time), or with other records.
+        """
         with Transaction(self._store) as transaction:
             ask, reply = (
                 transaction.requested(self._dataset, f"{self._request}/{part}")
@@ -207,6 +211,7 @@ class Job:
         return transaction.append(_following_row(last) | new)
 
     def _append_charge(self, transaction: Transaction, last: Row, event: Event) -> Row:
+        """Append the row of a charge; totals are the last row's plus the price."""
         loss, delta = check_price(last, event, delta=self.delta)
         return transaction.append(
             _following_row(last)

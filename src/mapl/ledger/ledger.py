@@ -215,6 +215,7 @@ class Ledger:
         self.store.close()
 
     def _balance(self, transaction: Transaction, row: Row) -> Balance:
+        """Return limits as declared, and spending as the last row has it."""
         first = transaction.requested(row["dataset"], "create")
         if first is None:
             raise LedgerCorruptedError(
@@ -288,6 +289,7 @@ def _create_ledger(store: Store) -> None:
 
 
 def _create_tables(store: Store, folder: Path, connection: sa.Connection) -> None:
+    """Write the key first: without it the tables could not be used."""
     name = secrets.token_hex(16)
     _write_key(folder / f"{name}.key", store.place)
     TABLES.create_all(connection)

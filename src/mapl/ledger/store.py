@@ -110,6 +110,7 @@ class Store:
 
     @cached_property
     def _key(self) -> bytes:
+        """The key that chains the rows, from the state folder."""
         path = state_folder() / f"{self.id}.key"
         try:
             return bytes.fromhex(json.loads(path.read_text())["key"])
@@ -164,6 +165,7 @@ class Store:
 
 
 def _parsed(url: str) -> tuple[sa.URL, Path | None]:
+    """Return the URL for SQLAlchemy, and the path of an SQLite file."""
     try:
         target = sa.make_url(url)
     except sa.exc.ArgumentError:
@@ -196,6 +198,7 @@ def _durable_sqlite(connection: Any, record: object) -> None:
 
 
 def _durable_postgresql(connection: Any, record: object) -> None:
+    """Wait for the disk at each commit: set, and checked."""
     with connection.cursor() as cursor:
         cursor.execute("SET synchronous_commit TO on")
         cursor.execute(f"SET lock_timeout TO '{_WAIT_SECONDS}s'")

@@ -74,6 +74,9 @@ class WriteLock:
         self.store.execute("COMMIT")
 
     def _give_up(self, error: BaseException) -> None:
+        """Roll back, close, release the lock; then explain what the database
+        refused.
+        """
         store = self.store
         with suppress(Exception):
             store.execute("ROLLBACK")
@@ -114,6 +117,9 @@ class Transaction(WriteLock):
         self.last = self._checked_last()
 
     def _commit(self) -> None:
+        """Commit, then raise the mark: with a mark above its last row, a ledger that
+        crashed in between would be taken for an old copy.
+        """
         super()._commit()
         store, last = self.store, self.last
         if last is not None and last["seq"] > store.high_water_mark.seq:
@@ -207,6 +213,7 @@ class Transaction(WriteLock):
         return row
 
     def _checked(self, row: Row, before: bytes | None = None) -> Row:
+        """Return a row whose digest holds, given that of the row before it."""
         if before is None:
             before = self._mac_of(row["seq"] - 1)
         if self.store.mac(row, before) != row["mac"]:

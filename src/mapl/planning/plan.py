@@ -152,6 +152,7 @@ def _check_arguments(
     delta: float,
     n_teachers: int | None,
 ) -> None:
+    """Refuse what no plan can be made for."""
     integer(n_records=n_records, at_least=1)
     integer(n_queries=n_queries, at_least=1)
     integer(n_classes=n_classes, at_least=2)
@@ -213,6 +214,7 @@ def _assumption(votes: VoteModel, error: float, setting: Any) -> str:
 
 
 def _warnings(n_records: int, n_classes: int, k: int, delta: float) -> list[str]:
+    """Return what is unsafe or unwise about these numbers."""
     found = []
     if delta * n_records > 0.1 * (1 + 1e-9):
         found.append(large_delta_message(delta, n_records))
@@ -225,6 +227,7 @@ def _warnings(n_records: int, n_classes: int, k: int, delta: float) -> list[str]
 
 
 def _pilot_warnings(pilot: Pilot, k: int, n_records: int) -> list[str]:
+    """Warn if the pilot's teachers were of another size."""
     if 2 / 3 <= pilot.records_each * k / n_records <= 3 / 2:
         return []
     return [

@@ -140,6 +140,7 @@ def private_error(
 
 
 def _checked_noise(noise: float, k: int) -> float:
+    """Refuse noise that would hide any error."""
     if noise > _MOST_NOISE:
         raise ParameterError(
             f"{k:,} teachers are too few: noise of {noise:.2g} would be added to an "
@@ -151,6 +152,7 @@ def _checked_noise(noise: float, k: int) -> float:
 def _check_who_is_charged(
     budget: Account | None, ledger: str | None, dataset: str | None
 ) -> None:
+    """Refuse a ledger without a data set, or beside a budget."""
     if (ledger is None) != (dataset is None) or (ledger and budget):
         raise ParameterError(
             "Pass ledger and dataset, or a budget, or none of them: who is charged "
@@ -159,6 +161,7 @@ def _check_who_is_charged(
 
 
 def _checked_classes(classes: Any) -> Array:
+    """Return the declared classes, two at least."""
     labels = declared_classes(classes)
     if len(labels) < 2:
         raise ParameterError(

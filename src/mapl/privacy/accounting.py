@@ -324,6 +324,7 @@ def _(event: GaussianEvent, order: float) -> float:
 
 
 def _charged_loss(event: SparseVectorEvent) -> float:
+    """Return the loss of one abstention; Theorem 5 needs sensitivity 1."""
     if event.sensitivity != 1:
         raise UnsupportedEventError(
             "Event 'sparse_vector/1' without threshold noise must have sensitivity 1 "

@@ -216,6 +216,7 @@ class ChargedDissent:
         return counts
 
     def _checked_guess(self, guess: npt.ArrayLike | None, n: int) -> Ints | None:
+        """Return a class index for each query, or None for no guess."""
         if guess is None and self.n_queries is not None:
             raise ParameterError(
                 "guess must be given where n_queries is: a query without a guess costs "

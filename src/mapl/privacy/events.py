@@ -65,6 +65,7 @@ class Event:
 
     @classmethod
     def _from_fields(cls, values: Mapping[str, Any]) -> Self:
+        """Return the event with exactly these fields: none missing, none unknown."""
         known = {field.name: field.type for field in fields(cls)}
         if set(values) != set(known):
             raise ParameterError(
@@ -194,6 +195,7 @@ def from_json(form: Mapping[str, Any]) -> Event:
 
 
 def _fraction(name: str, value: object) -> Fraction:
+    """Return a rational out of JSON."""
     try:
         return Fraction(value) if isinstance(value, str) else rational(**{name: value})
     except (ValueError, ZeroDivisionError):

@@ -100,6 +100,7 @@ class SparseVector:
         self._open(event, source)
 
     def _open(self, event: SparseVectorEvent, source: Source) -> None:
+        """Start without hidden noise: it is drawn at the first query."""
         self.event = replace(event, seeded=not source.private)
         self.n_abstained = 0
         self._source = source

@@ -119,6 +119,7 @@ def of_classifier(
 
 
 def _sentence(epsilon: float | None, delta: float, neighbours: str) -> str:
+    """Return the guarantee; `verify` compares it word by word, so it never changes."""
     if epsilon is None:
         return "WORTHLESS: seeded or insufficient noise; nobody is protected."
     return (

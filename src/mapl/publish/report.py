@@ -58,6 +58,7 @@ def render(
 
 
 def _plain_words(certificate: Mapping[str, Any]) -> str:
+    """Say what epsilon means for one person; nothing where there is no guarantee."""
     if certificate["epsilon"] is None:  # there is no guarantee
         return ""
     return in_plain_words(

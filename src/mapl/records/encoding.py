@@ -30,6 +30,7 @@ def public_features(estimator: Any, pool: Any) -> Floats:
 
 
 def _features(estimator: Any, pool: Any) -> Floats:
+    """Try the estimator's own transformers first."""
     inner = getattr(estimator, "estimator", estimator)
     if isinstance(inner, Pipeline) and len(inner) > 1:
         try:
@@ -40,6 +41,7 @@ def _features(estimator: Any, pool: Any) -> Floats:
 
 
 def _plain_features(pool: Any) -> Any:
+    """Encode any kind of pool: sparse, frame, texts, or numbers."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.impute import SimpleImputer
     from sklearn.preprocessing import MaxAbsScaler, StandardScaler
@@ -61,6 +63,7 @@ def _plain_features(pool: Any) -> Any:
 
 
 def _dense(table: Any) -> Floats:
+    """Return finite, dense numbers; many columns are projected."""
     if hasattr(table, "toarray"):
         table = table.tocsr().astype(np.float64)
         table.data = _finite(table.data)

@@ -58,6 +58,7 @@ def check_column(name: str, table: Any, path: Path) -> None:
 
 
 def _read(path: Path, **csv_options: Any) -> Any:
+    """Read a table; an error shows its kind, and no cell."""
     import pandas as pd
 
     try:

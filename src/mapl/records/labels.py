@@ -38,6 +38,7 @@ def encode(y: Any, classes: Array) -> Ints:
 
 
 def _codes_by_text(classes: Array) -> dict[str, int]:
+    """Return the code of each text that stands for a class."""
     labels = _times_as_text(classes).tolist()
     codes = {label_text(label): code for code, label in enumerate(labels)}
     aliases = {_ALIASES[text]: codes[text] for text in codes if text in _ALIASES}

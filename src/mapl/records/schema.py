@@ -152,6 +152,7 @@ def _kinds(names: Any, numbers: set[str]) -> dict[str, Column]:
 
 
 def _column(dtype: Any) -> Column:
+    """Return the kind of a public column by its dtype."""
     import pandas as pd
 
     if isinstance(dtype, pd.CategoricalDtype):

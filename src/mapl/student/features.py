@@ -14,13 +14,13 @@ def feature_maps(features: Floats, rng: np.random.Generator) -> list[Singles]:
     """Return the features alone, and with random Fourier features of each frequency
     (Rahimi, Recht 2007) appended; centred, with mean squared norm 1.
     """
-    linear = _standardise(features)
+    linear = _centre_and_scale(features)
     maps = [linear]
     for frequency in _FREQUENCIES:
         shape = linear.shape[1], _WAVES
         waves = np.sqrt(2 * frequency) * rng.normal(size=shape)
         phases = rng.uniform(0, 2 * np.pi, _WAVES)
-        curved = _standardise(np.cos(linear @ waves.astype(np.float32) + phases))
+        curved = _centre_and_scale(np.cos(linear @ waves.astype(np.float32) + phases))
         maps.append(np.hstack([linear, curved]) * np.float32(np.sqrt(0.5)))
     return maps
 
@@ -35,7 +35,7 @@ def spectral_embedding(features: Floats, rng: np.random.Generator) -> Singles:
     from sklearn.neighbors import NearestNeighbors
 
     # Equal points would be neighbours of each other alone.
-    table, equal = np.unique(_standardise(features), axis=0, return_inverse=True)
+    table, equal = np.unique(_centre_and_scale(features), axis=0, return_inverse=True)
     n = len(table)
     if n < _FEWEST:
         return np.asarray(table[equal])
@@ -59,10 +59,13 @@ def spectral_embedding(features: Floats, rng: np.random.Generator) -> Singles:
         embedding = np.linalg.qr(embedding)[0]
     embedding = ties @ (scale @ embedding)
     norm = np.sqrt((embedding**2).sum(axis=1, keepdims=True))
-    return _standardise((embedding / np.maximum(norm, 1e-30))[equal])
+    return _centre_and_scale((embedding / np.maximum(norm, 1e-30))[equal])
 
 
-def _standardise(table: Array) -> Singles:
+def _centre_and_scale(table: Array) -> Singles:
+    """Centre the columns, and scale all by one number: mean squared norm 1, for which
+    the penalties of the regressions are made.
+    """
     centred = table - table.mean(axis=0)
     norm = float(np.sqrt((centred**2).sum(axis=1).mean()))
     return np.asarray(centred / (norm or 1.0), dtype=np.float32)

@@ -20,6 +20,7 @@ _CHOOSE_AT = (
     1.0,
 )  # shares of the dissents after which the regression is chosen
 _SPREADS = (1.0, 4.0, 16.0, 64.0)  # variance of its weights before any data
+_STEPS, _LAST_STEPS = 40, 120  # of L-BFGS
 _STRAY = 0.15  # how far a point's share may lie from the student's prediction
 
 
@@ -168,11 +169,13 @@ class _Regression:
         self._weights: Floats | None = None
 
     def fit(self, rows: Ints, weights: Floats, mean: Floats, *, last: bool) -> Floats:
-        """Return the smoothed shares of all points; the last fit starts from zero."""
+        """Return the smoothed shares of all points; the last fit starts from zero, so
+        that it does not depend on earlier rounds.
+        """
         table, start = self._maps[self._map], None if last else self._weights
         self._weights = _softmax_fit(
             *(table[rows], weights, mean),
-            *(self._spread, start, 120 if last else 40),
+            *(self._spread, start, _LAST_STEPS if last else _STEPS),
         )
         return _softmax_shares(table, self._weights)
 

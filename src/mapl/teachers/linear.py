@@ -108,6 +108,9 @@ def _checked(model: Any, features: Any) -> Reals:
 
 
 def _fit_logistic(model: Any, X: Reals, codes: Ints) -> None:
+    """Two classes as a stack of one chunk, more by Newton, very many by
+    scikit-learn.
+    """
     k = len(model.classes_)
     model.n_iter_ = np.ones(1, dtype=np.int32)
     if k == 2:
@@ -129,6 +132,7 @@ def _fit_logistic(model: Any, X: Reals, codes: Ints) -> None:
 
 
 def _fit_ridge(model: Any, X: Reals, codes: Ints) -> None:
+    """Solve the normal equations in the smaller of the two spaces."""
     targets = np.where(codes == np.arange(len(model.classes_))[:, None], 1.0, -1.0)
     targets = targets[1:] if len(targets) == 2 else targets
     shift = np.zeros(X.shape[1])
@@ -149,6 +153,7 @@ def _fit_ridge(model: Any, X: Reals, codes: Ints) -> None:
 
 
 def _fit_svc(model: Any, X: Reals, codes: Ints) -> None:
+    """One squared hinge regression per class; for two classes one in all."""
     rows, back = _reduced(X, keep_constant_features=True)
     scale = float(model.intercept_scaling) if model.fit_intercept else 0.0
     rows = np.vstack((rows, np.full(len(X), scale)))

@@ -81,8 +81,12 @@ def _backtrack(
     loss: float,
     decrement: float,
 ) -> tuple[float, float, Reals]:
-    """Halve a step until the loss falls enough; return its length and what it gives."""
+    """Halve a step until the loss falls enough, or it is too short.
+
+    Return its length and what it gives, which may be worse.
+    """
     length, lost = 2.0, np.inf
+    # "not <=", so that NaN counts as worse and one step at least is measured.
     while not lost <= loss - 1e-4 * length * decrement and length > _SHORTEST:
         length /= 2
         lost, shares = measured(at - length * direction)
@@ -146,6 +150,7 @@ class _Curvature:
         return step
 
     def _plain(self, gradient: Reals) -> Reals:
+        """Solve with the factor alone; NaN if there is none."""
         if self._failed:
             return np.full_like(gradient, np.nan)
         scaled = (gradient / self._size).astype(self.kind)

@@ -62,7 +62,7 @@ class Panel:
             self._forest = Trees([cast(Ensemble, forms[j]) for j in self._trees])
             self._codes = np.full((len(self._trees), n_classes), NO_VOTE)
             for row, j in zip(self._codes, self._trees, strict=True):
-                codes = cast(Teacher, teachers[j]).own_codes()
+                codes = cast(Teacher, teachers[j]).model_codes()
                 row[: len(codes)] = codes
 
     def ask(self, features: Any, *, n_jobs: int | None = None) -> Integers:
@@ -79,6 +79,9 @@ class Panel:
         return votes
 
     def _ask_block(self, block: Any, votes: Integers, n_jobs: int | None) -> None:
+        """Write the votes on a block; teachers without a fast form are asked by
+        predict.
+        """
         each = list(self._others)
         numbers = _numbers(block) if self._stack or self._forest else None
         if self._stack:
@@ -115,7 +118,7 @@ def _fast_form(teacher: Teacher | None) -> tuple[Any, ...] | Ensemble | None:
         return None
     try:
         if affine := linear.affine(teacher.model):
-            return *affine, teacher.own_codes()
+            return *affine, teacher.model_codes()
         if trees.can_read(teacher.model):
             ensemble = trees.Ensemble(teacher.model)
             return ensemble if ensemble.quick else None

@@ -113,6 +113,7 @@ class _BinaryStack:
         return np.asarray(np.abs(moves).max(axis=1) <= _CLOSE)
 
     def _loss(self, weights: Reals, scores: Reals, left: Ints) -> Reals:
+        """Return the penalised log loss of each chunk."""
         logs = np.logaddexp(0.0, scores) - self.target[left] * scores
         inner = scores - weights[:, -1:] if self.dual else weights[:, :-1]
         squared = (weights[:, :-1] * inner).sum(axis=1)
@@ -140,6 +141,7 @@ class _BinaryStack:
     def _dual_full_step(
         self, scores: Reals, curved: Reals, pull: Reals, gram: Reals
     ) -> tuple[Reals, Reals]:
+        """Newton step in the weights of the records."""
         root = np.sqrt(curved)
         matrix = gram * (root[:, :, None] * root[:, None])
         np.einsum("ijj->ij", matrix)[:] += self.penalty

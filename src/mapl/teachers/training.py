@@ -45,8 +45,8 @@ class Teacher:
             return np.full(n_rows(features), self.codes[0])
         return encode_predictions(self.model.predict(features), self.labels, self.codes)
 
-    def own_codes(self) -> Ints:
-        """Return the class index of each class of the model, in its own order."""
+    def model_codes(self) -> Ints:
+        """Return the class index of each of ``model.classes_``, in that order."""
         return encode_predictions(self.model.classes_, self.labels, self.codes)
 
 
@@ -191,6 +191,9 @@ class _Fit:
         return teacher
 
     def _fit(self) -> Teacher | None:
+        """Train on labels, then on class numbers without gaps, if a learner wants
+        these.
+        """
         present = np.unique(self.codes)
         if len(present) < 2:
             return Teacher(None, self.labels[:0], present) if len(present) else None

@@ -118,6 +118,7 @@ class Trees:
         return np.flatnonzero(alike), trees, others
 
     def _walk_down(self, point: Array) -> Integers:
+        """Return the vote of each model on one point."""
         feature, threshold, children, roots = self._nodes
         position = roots.copy()
         moving = np.flatnonzero(position >= 0)
@@ -223,6 +224,7 @@ class Ensemble:
         return len(self.left) * self.n_bits <= _BITS_PAY * self.n_trees
 
     def _join(self, trees: list[tuple[Array, ...]]) -> None:
+        """Number the nodes of all trees in one sequence."""
         sizes = np.array([len(nodes[0]) for nodes in trees])
         self.n_trees = len(trees)
         self.roots = np.cumsum(sizes) - sizes

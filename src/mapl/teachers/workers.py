@@ -100,6 +100,7 @@ def _groups(start: int, stop: int, size: int, parts: int) -> Iterator[range]:
 
 
 def _run_group(tasks: Iterable[Callable[[], Any]], parent: int) -> list[Any]:
+    """Run tasks in a worker, with no more noise than in this process."""
     # A thread is silenced with its process, except for numpy's error state.
     silence = (
         np.errstate(all="ignore") if os.getpid() == parent else no_warnings_one_thread()

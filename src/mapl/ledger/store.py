@@ -127,7 +127,11 @@ class Store:
         return HighWaterMark(state_folder() / f"{self.id}.mark")
 
     def keyed_digest(self, content: bytes) -> str:
-        """Return a digest that nobody without the key can compute."""
+        """Return a digest that nobody without the key can compute.
+
+        Ledgers store it: with another formula, a request made before would be charged
+        again.
+        """
         return blake2b(
             content, digest_size=32, key=self._key, person=b"content"
         ).hexdigest()

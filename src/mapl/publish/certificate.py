@@ -66,7 +66,7 @@ def make(
     return {
         "form": _FORM,
         "mapl": __version__,
-        "guarantee": _sentence(epsilon, delta, neighbours),
+        "guarantee": _guarantee(epsilon, delta, neighbours),
         "epsilon": epsilon,
         "delta": delta,
         "unit": unit,
@@ -118,7 +118,7 @@ def of_classifier(
     )
 
 
-def _sentence(epsilon: float | None, delta: float, neighbours: str) -> str:
+def _guarantee(epsilon: float | None, delta: float, neighbours: str) -> str:
     """Return the guarantee; `verify` compares it word by word, so it never changes."""
     if epsilon is None:
         return "WORTHLESS: seeded or insufficient noise; nobody is protected."
@@ -174,7 +174,7 @@ def verify(certificate: Mapping[str, Any], *, model: Path | None = None) -> floa
     try:
         events = [from_json(event) for event in certificate["events"]]
         found = accounting.epsilon(events, delta=delta)
-        sentence = _sentence(claimed, delta, certificate["neighbours"])
+        sentence = _guarantee(claimed, delta, certificate["neighbours"])
     except (MaplError, TypeError, ValueError, KeyError) as error:
         raise CertificateError(f"The certificate cannot be read: {error}") from error
     if claimed is None or not found <= claimed:

@@ -115,8 +115,12 @@ def _n_cells(columns: list[Any]) -> int:
 
 
 def _sparse_rows(matrix: Any, labels: Any | None) -> Iterator[bytes]:
-    """Yield each record as its label's lane, then its non-zero cells by column."""
-    matrix.sum_duplicates()
+    """Yield each record as its label's lane, the columns of its non-zero cells in
+    order, then their values. Changes ``matrix``: pass a copy.
+
+    Digests of these bytes are stored in ledgers, so the layout never changes.
+    """
+    matrix.sum_duplicates()  # sorts by column as well
     matrix.eliminate_zeros()
     n = matrix.shape[0]
     label_lanes = (

@@ -134,7 +134,11 @@ class _Curvature:
         self._last, self._seen = None, []
 
     def solve(self, at: Reals, gradient: Reals) -> Reals:
-        """Return the step from here; NaN where the Hessian has no factor."""
+        """Return the step to subtract; NaN where the Hessian has no factor.
+
+        Points and gradients of successive calls correct the next step, as in L-BFGS.
+        Both are kept, not copied: do not change them in place.
+        """
         if self._last is not None:
             by, turn = at - self._last[0], gradient - self._last[1]
             if (along := float(by @ turn)) > 0:

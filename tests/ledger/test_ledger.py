@@ -918,19 +918,25 @@ def test_mixed_up_data_sets_are_warned_about(
     assert ledger.balance("people").releases == 2
 
 
-def test_a_resumed_fit_reuses_finished_teachers(
-    url: str, state: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def killed(*_: Any, **__: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+def interrupted_after_training(url: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Interrupt a fit of twenty trees before they are asked; return its data."""
     made(url, epsilon=9)
     X, y, pool = records()
-
-    def killed(*_: Any, **__: Any) -> Any:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
         patch.setattr("mapl.estimator.ask", killed)
         with pytest.raises(KeyboardInterrupt):
             learner(url, DecisionTreeClassifier()).fit(X, y, X_public=pool)
+    return X, y, pool
+
+
+def test_a_resumed_fit_reuses_finished_teachers(
+    url: str, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y, pool = interrupted_after_training(url, monkeypatch)
     (folder,) = (state / "teachers").iterdir()
     assert folder.stat().st_mode & 0o777 == 0o700
     assert len(list(folder.glob("*.joblib"))) == 20
@@ -974,16 +980,7 @@ def test_no_teacher_is_kept_of_a_fit_that_is_refused(
 def test_a_damaged_checkpoint_is_trained_again(
     url: str, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made(url, epsilon=9)
-    X, y, pool = records()
-
-    def killed(*_: Any, **__: Any) -> Any:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("mapl.estimator.ask", killed)
-        with pytest.raises(KeyboardInterrupt):
-            learner(url, DecisionTreeClassifier()).fit(X, y, X_public=pool)
+    X, y, pool = interrupted_after_training(url, monkeypatch)
     for path in (state / "teachers").rglob("*.joblib"):
         path.write_bytes(b"damaged")
     trained: list[int] = []

@@ -138,6 +138,9 @@ def test_a_plan_that_recommends_nothing_says_so() -> None:
     assert nothing.setting("noisy-max").name == "noisy-max"
     with pytest.raises(ParameterError, match="has no mechanism 'magic'"):
         find_setting(nothing.to_json(), "magic")
+    for odd in ({}, {"mechanisms": 3}, {"mechanisms": [3]}, {"mechanisms": [{}]}):
+        with pytest.raises(ParameterError, match="has no mechanism 'dissent'"):
+            find_setting(odd, "dissent")
 
 
 def test_votes_change_what_is_expected_and_nothing_else() -> None:

@@ -164,14 +164,14 @@ class Job:
     def checkpoint_dir(self) -> Iterator[str]:
         """A private folder for finished teachers, in case the job is killed.
 
-        It lies in the state folder, and is removed when the job is done or refused;
-        an interruption leaves it.
+        It lies in the state folder, and is removed when the job is done or fails with
+        a `MaplError`; an interruption leaves it.
         """
         folder = self._checkpoints()
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
             yield str(folder)
-        except MaplError:  # a refusal, which a rerun would meet again
+        except MaplError:  # refused, or the ledger failed: a rerun trains again
             self._remove_checkpoints()
             raise
         self._remove_checkpoints()

@@ -64,7 +64,10 @@ def find_setting(plan: Mapping[str, Any], mechanism: str | None = None) -> Setti
             "The plan recommends nothing: no mechanism fits these numbers. Choose one "
             "with mechanism, or plan with a larger epsilon."
         )
-    found = [form for form in plan.get("mechanisms", []) if form.get("name") == name]
+    try:
+        found = [form for form in plan["mechanisms"] if form["name"] == name]
+    except (KeyError, TypeError):  # not what a plan writes
+        found = []
     if len(found) != 1:
         raise ParameterError(f"The plan has no mechanism {name!r}.")
     return Setting.from_json(found[0])

@@ -22,6 +22,7 @@ from sklearn.linear_model import LogisticRegression
 from mapl import PrivateClassifier, accounting
 from mapl.records.keys import chunk_rows, record_keys
 from mapl.records.schema import Schema
+from mapl.records.table import canonical_table
 
 EPSILONS = (0.3, 0.5, 1.0, 2.0, 4.0)
 
@@ -73,16 +74,16 @@ def partition_figures(n: int, n_features: int, n_teachers: int) -> dict[str, Any
 
 
 def partition_alone(there: Any, n: int, n_features: int, n_teachers: int) -> None:
-    chunk_rows(
-        record_keys(np.ones((9, 2)), np.ones(9)), None, n_chunks=2
-    )  # load everything
+    few = canonical_table(np.ones((9, 2)), Schema.of(np.ones((1, 2))))
+    chunk_rows(record_keys(few, None), None, n_chunks=2)  # load everything
     before = peak_memory()
     X = np.random.default_rng(0).normal(size=(n, n_features))
     y = (X[:, 0] > 0).astype(np.int64)
     start = time.perf_counter()
-    chunks = chunk_rows(record_keys(X, y), None, n_chunks=n_teachers)
+    table = canonical_table(X, Schema.of(X[:1]))
+    chunks = chunk_rows(record_keys(table, y), None, n_chunks=n_teachers)
     for rows in chunks:
-        X[rows]
+        table.data[rows]
     seconds = time.perf_counter() - start
     there.send((seconds, peak_memory() - before, X.nbytes))
 

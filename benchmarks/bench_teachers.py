@@ -115,13 +115,9 @@ def compare(
         bagging_ask, _ = clock(lambda: bagging.predict(pool))
     classes = np.unique(y)
     mapl_fit, teachers = clock(
-        lambda: train(
-            learner, X, y, chunks, labels=classes, random_state=SEED, n_jobs=jobs
-        )
+        lambda: train(learner, X, y, chunks, labels=classes, random_state=SEED)
     )
-    mapl_ask, votes = clock(
-        lambda: Panel(teachers, n_classes=len(classes)).ask(pool, n_jobs=jobs)
-    )
+    mapl_ask, votes = clock(lambda: Panel(teachers, n_classes=len(classes)).ask(pool))
     if "random_state" in learner.get_params() and "solver" not in learner.get_params():
         some_teachers = teachers[::loop_share]  # other seeds, other models: ask these
         said = [one.model.predict(pool) for one in some_teachers if one is not None]
@@ -190,9 +186,8 @@ def growth(case: Case, jobs: int) -> dict[str, Any]:
                 chunks,
                 labels=np.unique(y),
                 random_state=SEED,
-                n_jobs=jobs,
             )
-            Panel(made, n_classes=2).ask(points, n_jobs=jobs)
+            Panel(made, n_classes=2).ask(points)
 
         return min(clock(work)[0] for _ in range(3))
 

@@ -438,9 +438,8 @@ def own_votes(teacher: Any, X: Any, y: Any, pool: Any, n_classes: int, run: int)
     """The votes of 250 teachers on the pool."""
     chunks = np.array_split(np.arange(len(X)), N_TEACHERS)
     labels = np.arange(n_classes)
-    named: dict[str, Any] = {"labels": labels, "random_state": run, "n_jobs": 2}
-    teachers = train(teacher, X, y, chunks, **named)
-    return ask(teachers, pool, n_classes=n_classes, n_jobs=2)
+    teachers = train(teacher, X, y, chunks, labels=labels, random_state=run)
+    return ask(teachers, pool, n_classes=n_classes)
 
 
 def tuned_noisy_max(

@@ -16,10 +16,12 @@ arrays never appear in one.
 """
 
 import math
+import re
 from fractions import Fraction
 from numbers import Integral, Rational, Real
 from typing import TypeGuard
 
+_PASSWORD = re.compile(r"(://[^\s:/@'\"]*):[^\s@'\"]+@|(?i:(password=))[^\s&'\"]*")
 _SMALLEST_SCALE, _LARGEST_SCALE = Fraction(1, 10**6), 10**12
 
 
@@ -131,3 +133,17 @@ def scale(**param: object) -> Fraction:
 
 def _is_real(value: object) -> TypeGuard[float]:
     return not isinstance(value, bool) and isinstance(value, Real)
+
+
+def hide_passwords(text: str) -> str:
+    """Return a text with the passwords of its URLs hidden.
+
+    Examples
+    --------
+    >>> from mapl.errors import hide_passwords
+    >>> hide_passwords("postgresql://me:secret@host/db?password=other")
+    'postgresql://me:***@host/db?password=***'
+    """
+    return _PASSWORD.sub(
+        lambda m: f"{m[2]}***" if m[1] is None else f"{m[1]}:***@", text
+    )

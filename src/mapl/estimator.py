@@ -8,49 +8,54 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
-from sklearn.utils import _safe_indexing, get_tags
+from sklearn.utils import get_tags
 
-from mapl.arrays import Array, Integers, Ints, n_rows
+from mapl.arrays import Integers, n_rows
 from mapl.errors import (
+    MaplError,
     ParameterError,
     PrivacyWarning,
+    hide_passwords,
     integer,
     one_of,
     positive,
     probability,
 )
 from mapl.learners import (
+    MODEL_SELECTION,
     check_classifier,
     default_classifier,
-    dry_run,
     fit_labels,
     in_model_selection,
     learner_digest,
     seed_of,
     set_seeds,
 )
-from mapl.ledger.rules import check_composition
 from mapl.planning.plan import large_delta_message, mostly_noise_message
-from mapl.planning.settings import MECHANISMS, Setting, setting_for, teachers_for
+from mapl.planning.settings import MECHANISMS, Setting, choose_setting
 from mapl.privacy.charged_dissent import ChargedDissent
 from mapl.publish import certificate
 from mapl.records import private as records
-from mapl.records.canonical import validate_records
+from mapl.records.containers import unwrapped
 from mapl.records.encoding import public_features
-from mapl.records.keys import chunk_rows, record_keys
-from mapl.records.labels import checked_labels, declared_classes, encode_declared
+from mapl.records.keys import record_keys
+from mapl.records.labels import (
+    checked_labels,
+    classes_and_codes,
+    declared_classes,
+)
 from mapl.records.private import PrivateRecords
-from mapl.records.schema import cast_like
+from mapl.records.schema import Schema
+from mapl.records.table import Table, canonical_table, copy_of
+from mapl.records.validation import validate_records
+from mapl.rehearsal import rehearse
 from mapl.release.account import Account, check_ledger, open_account
 from mapl.release.labeler import Labeler
 from mapl.student.fitting import fit_to_rounds
 from mapl.student.one_batch import OneBatch
 from mapl.student.prediction import StudentPredictions
 from mapl.student.rounds import Rounds, SoftLabels
-from mapl.teachers.panel import ask
-from mapl.teachers.training import train
-
-_FEWEST_TO_TRY = 50  # public points, for a dry run
+from mapl.teachers.voting import Checkpoints, Chunks, collect_votes
 
 
 class PrivateClassifier(
@@ -91,12 +96,19 @@ class PrivateClassifier(
         list of classes is then not protected.
     on_abstain : {"drop", "random"}
         What the student does with points that got no answer.
+    on_invalid : {"error", "drop"}
+        What happens to private records that do not fit: a label outside ``classes``, a
+        missing cell where the estimator takes none. "error" refuses the fit before
+        anything is charged, which only you should see; "drop" leaves them out, and
+        nothing shows it: for services whose success others can see.
     ledger, dataset : str or None
         URL of the ledger, and the name of the data set there (``mapl ledger create``).
         A fit that was interrupted goes on, and the same fit again costs nothing. If
         None, the budget is for this fit alone.
     n_jobs : int or None
         Workers, as in joblib.
+    time_limit : float or None
+        Seconds that a teacher may take; one that takes longer has no vote.
     random_state : int or None
         Seeds teachers, partition and student. Noise takes no seed.
 
@@ -106,8 +118,8 @@ class PrivateClassifier(
         The published model, and the classes.
     plan_ : Setting or None
         What was run, and what was expected of it; None if there is one class only.
-    n_teachers_ : int
-        How many teachers there were.
+    n_teachers_, n_public_ : int
+        How many teachers and public points there were.
     events_ : list of Event
         What was released; ``mapl.accounting`` turns it into epsilon.
     certificate_ : dict
@@ -150,9 +162,11 @@ class PrivateClassifier(
         privacy: str = "records",
         classes: Any = None,
         on_abstain: str = "drop",
+        on_invalid: str = "error",
         ledger: str | None = None,
         dataset: str | None = None,
         n_jobs: int | None = None,
+        time_limit: float | None = None,
         random_state: int | None = None,
     ) -> None:
         self.estimator = estimator
@@ -166,9 +180,11 @@ class PrivateClassifier(
         self.privacy = privacy
         self.classes = classes
         self.on_abstain = on_abstain
+        self.on_invalid = on_invalid
         self.ledger = ledger
         self.dataset = dataset
         self.n_jobs = n_jobs
+        self.time_limit = time_limit
         self.random_state = random_state
 
     def fit(
@@ -192,30 +208,27 @@ class PrivateClassifier(
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # nothing of an earlier fit may be left
         self._grouped = groups is not None
-        private, pool = self._read(X, y, groups, X_public)
-        self._dry_run(pool)
-        self.plan_ = self._setting(n_rows(pool))
-        account = self._open_account(private, pool)
+        private, table, pool = self._read(X, y, groups, X_public)
+        account = self._open_account(private, table)
         if self.plan_ is None:  # one class: there is nothing to ask
-            self.public_labels_ = np.zeros(n_rows(pool), dtype=np.int64)
+            self.public_labels_ = np.zeros(self.n_public_, dtype=np.int64)
             self.spending_: list[tuple[int, float]] = []
-            labels = self.classes_[self.public_labels_]
-            self.student_ = fit_labels(self._student(), pool, labels)
+            only = self.classes_[self.public_labels_]
+            self.student_ = fit_labels(self._student(), pool, only)
         else:
             account.check(self.plan_.event)
-            sizes = {"epsilon": self.epsilon, "delta": self.delta}
-            if message := mostly_noise_message(self.n_teachers_, **sizes):
-                warnings.warn(message, stacklevel=2)
+            self._warn_of_noise()
             features = None
             if self.plan_.name == "dissent":
                 features = public_features(self._estimator(), pool)
-            with account.checkpoint_dir() as folder:
-                votes = self._train_and_ask(private, pool, account.seed, folder)
+            with account.checkpoints() as kept:
+                votes = self._collect_votes(private, table, account.seed, kept)
                 answers = self._release(self.plan_, votes, account, features)
             self._fit_student(answers, pool, features, account.seed)
         self.events_, self.paid_before_ = account.events, account.paid_before
-        receipt = account.receipt()
-        self.certificate_ = certificate.of_classifier(self, self._grouped, receipt)
+        self.certificate_ = certificate.of_classifier(
+            self, self.events_, grouped=self._grouped, receipt=account.receipt()
+        )
         return self
 
     # What goes in -----------------------------------------------------------------
@@ -231,6 +244,9 @@ class PrivateClassifier(
         one_of("auto", *MECHANISMS, mechanism=self.mechanism)
         one_of("records", "labels", privacy=self.privacy)
         one_of("drop", "random", on_abstain=self.on_abstain)
+        one_of("error", "drop", on_invalid=self.on_invalid)
+        if self.time_limit is not None:
+            positive(time_limit=self.time_limit)
         check_classifier(self._estimator())
         if self.classes is not None:
             declared_classes(self.classes)
@@ -239,68 +255,85 @@ class PrivateClassifier(
 
     def _warn_unsafe_use(self) -> None:
         if in_model_selection():
-            warnings.warn(
-                f"A search or a cross-validation over private records pays for each "
-                f"of its fits: k of them cost up to k times epsilon {self.epsilon:g}, "
-                "and its scores are not covered by any guarantee. Choose parameters on "
-                "public data, or put the search inside: "
-                "PrivateClassifier(GridSearchCV(...)) searches in each teacher, for "
-                "nothing.",
-                PrivacyWarning,
-                stacklevel=3,
-            )
-        if self.n_records is not None and self.delta * self.n_records >= 1:
-            message = large_delta_message(self.delta, self.n_records)
+            message = MODEL_SELECTION.format(epsilon=self.epsilon)
             warnings.warn(message, PrivacyWarning, stacklevel=3)
+        if self.n_records is not None and self.delta * self.n_records >= 1:
+            text = large_delta_message(self.delta, self.n_records)
+            warnings.warn(text, PrivacyWarning, stacklevel=3)
+
+    def _warn_of_noise(self) -> None:
+        sizes = {"epsilon": self.epsilon, "delta": self.delta}
+        if message := mostly_noise_message(self.n_teachers_, **sizes):
+            warnings.warn(message, stacklevel=3)
 
     def _read(
         self, X: Any, y: Any, groups: Any, X_public: Any
-    ) -> tuple[PrivateRecords, Any]:
-        """Return the private records, and the public pool."""
-        X, y = self._validate(X, reset=True), checked_labels(y)
+    ) -> tuple[PrivateRecords, Table, Any]:
+        """Return the private records, and the public pool in two forms: canonical for
+        teachers, untouched for the student.
+
+        Private values are first looked at when all that is public has been tried.
+        """
+        X, y, groups = unwrapped(X), unwrapped(y), unwrapped(groups)
+        strict = self.on_invalid == "error"
+        if strict or self.privacy == "labels":
+            checked = self._validate(X, reset=True)
+            # A check converts whole columns: private ones are taken as they came.
+            X = checked if self.privacy == "labels" else X
+        if strict:
+            y = checked_labels(y)
         records.check_lengths(X, y, groups)
-        codes = self._encode(y)
+        self.classes_, codes = classes_and_codes(y, self.classes)
         if X_public is not None:
-            pool = self._validate_pool(X_public)
+            fresh = not (strict or self.privacy == "labels")
+            pool = self._validate_pool(X_public, reset=fresh)
         elif self.privacy == "labels":
-            seed = self.random_state or 0
             X, codes, groups, pool = records.split_public_features(
-                X, codes, groups, seed=seed
+                X, codes, groups, seed=self.random_state or 0
             )
         else:
             raise ParameterError(
                 "X_public must be given: records without labels that are not "
                 "sensitive. If only the labels are, use privacy='labels'."
             )
-        if self.privacy == "labels":
-            return records.private_labels(X, codes, groups), pool
-        return records.private_records(X, codes, groups, pool), pool
+        pool = copy_of(pool)  # a student may write to it
+        self.n_public_ = n_rows(pool)
+        schema = Schema.of(pool)
+        table = canonical_table(pool, schema)
+        self.n_teachers_, self.plan_ = choose_setting(
+            self.plan,
+            mechanism=self.mechanism,
+            n_teachers=self.n_teachers,
+            n_points=self.n_public_,
+            n_classes=len(self.classes_),
+            epsilon=float(self.epsilon),
+            delta=float(self.delta),
+            n_records=self.n_records,
+        )
+        soft = self.plan_ is not None and self.plan_.name == "dissent"
+        self._rehearsal = rehearse(
+            self._estimator(), self._student(), table, pool, self.classes_, soft=soft
+        )
+        private = records.private_records(
+            canonical_table(X, schema),
+            codes,
+            groups,
+            takes_missing=self._rehearsal.takes_missing,
+            on_invalid=self.on_invalid,
+            privacy=self.privacy,
+        )
+        return private, table, pool
 
     def _validate(self, X: Any, *, reset: bool) -> Any:
-        tags = get_tags(self._estimator()).input_tags
-        return validate_records(self, X, reset=reset, allow_nan=tags.allow_nan)
+        return validate_records(self, X, reset=reset)
 
-    def _validate_pool(self, pool: Any) -> Any:
+    def _validate_pool(self, pool: Any, *, reset: bool) -> Any:
         try:
-            return self._validate(pool, reset=False)
+            return self._validate(pool, reset=reset)
         except ValueError as error:
             raise ParameterError(
                 f"X_public does not go with X: {error} Give both the same columns."
             ) from error
-
-    def _encode(self, y: Array) -> Ints:
-        """Set the classes, and return each label's index among them."""
-        if self.classes is None:
-            warnings.warn(
-                "classes were read from y: which labels exist is not protected. Pass "
-                "classes=[...] if a class could identify a person.",
-                PrivacyWarning,
-                stacklevel=4,
-            )
-            self.classes_, codes = np.unique(y, return_inverse=True)
-            return np.asarray(codes, dtype=np.int64)
-        self.classes_ = declared_classes(self.classes)
-        return encode_declared(y, self.classes_)
 
     def _estimator(self) -> Any:
         return default_classifier() if self.estimator is None else self.estimator
@@ -310,63 +343,20 @@ class PrivateClassifier(
 
     # Before anything is charged ---------------------------------------------------
 
-    def _dry_run(self, pool: Any) -> None:
-        """Try teacher and student on public records with made-up labels."""
-        n = min(n_rows(pool), 400)
-        if n < _FEWEST_TO_TRY or len(self.classes_) < 2:
-            return
-        sample = _safe_indexing(pool, np.arange(n))
-        typed = cast_like(sample, sample)
-        dry_run("estimator", self._estimator(), typed, sample, self.classes_)
-        if self.student is not None:
-            dry_run("student", self.student, sample, sample, self.classes_)
-
-    def _setting(self, n_points: int) -> Setting | None:
-        """Return what to run, from public numbers: as planned, or by the same rules."""
-        n_classes = len(self.classes_)
-        if self.plan is not None:
-            if not isinstance(self.plan, Setting):
-                raise ParameterError(
-                    f"plan must be a setting of mapl.planning.plan, got "
-                    f"{type(self.plan).__name__}. Pass plan(...).setting()."
-                )
-            self.plan.check_sizes(n_points=n_points, n_classes=n_classes)
-            limits = {"epsilon": self.epsilon, "delta": self.delta}
-            check_composition([], self.plan.event, **limits)
-            self.n_teachers_ = self.plan.n_teachers
-            return self.plan
-        mechanism = "dissent" if self.mechanism == "auto" else self.mechanism
-        sizes = self.epsilon, n_classes, self.n_records
-        self.n_teachers_ = (
-            teachers_for(*sizes, mechanism=mechanism)
-            if self.n_teachers == "auto"
-            else int(self.n_teachers)
-        )
-        if n_classes < 2:
-            return None
-        return setting_for(
-            mechanism,
-            n_teachers=self.n_teachers_,
-            n_points=n_points,
-            n_classes=n_classes,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            n_records=self.n_records,
-        )
-
-    def _open_account(self, private: PrivateRecords, pool: Any) -> Account:
+    def _open_account(self, private: PrivateRecords, table: Table) -> Account:
         """Open the account; what identifies the request is public."""
-        digest = b"" if self.ledger is None else record_keys(pool, None).tobytes()
+        digest = b"" if self.ledger is None else record_keys(table, None).tobytes()
         return open_account(
-            epsilon=self.epsilon,
-            delta=self.delta,
+            epsilon=float(self.epsilon),
+            delta=float(self.delta),
             ledger=self.ledger,
             dataset=self.dataset,
             request=self._request_key().encode() + sha256(digest).digest(),
             note=f"PrivateClassifier, {self.n_teachers_} teachers, "
-            f"{n_rows(pool)} public points",
+            f"{len(table)} public points",
             seed=seed_of(self.random_state),
             keys=private.keys if self.ledger is None else private.digests(),
+            assignment=lambda seed: private.assignment(self.n_teachers_, salt=seed),
         )
 
     def _request_key(self) -> str:
@@ -383,25 +373,27 @@ class PrivateClassifier(
 
     # From private records to public answers ----------------------------------------
 
-    def _train_and_ask(
-        self, private: PrivateRecords, pool: Any, seed: int, checkpoint_dir: str | None
+    def _collect_votes(
+        self, private: PrivateRecords, table: Table, seed: int, kept: Checkpoints | None
     ) -> Integers:
         """Return the votes of all teachers on the public points. Private."""
-        chunks = chunk_rows(
-            private.keys, private.groups, n_chunks=self.n_teachers_, salt=seed
-        )
-        teachers = train(
+        before, rows = table.digest(), private.chunks(self.n_teachers_, salt=seed)
+        votes = collect_votes(
             self._estimator(),
-            private.X,
-            private.codes,
-            chunks,
+            Chunks(private.table.data, private.codes, rows, private.keys),
+            table.data,
             labels=self.classes_,
             random_state=seed,
             n_jobs=self.n_jobs,
-            checkpoint_dir=checkpoint_dir,
-            keys=private.keys,
+            seconds_each=self._rehearsal.seconds_each,
+            time_limit=self.time_limit,
+            checkpoints=kept,
         )
-        return ask(teachers, pool, n_classes=len(self.classes_), n_jobs=self.n_jobs)
+        if table.digest() != before:
+            raise MaplError(
+                "A teacher changed the public points. Nothing was released."
+            )
+        return votes
 
     def _release(
         self, setting: Setting, votes: Integers, account: Account, features: Any
@@ -437,6 +429,10 @@ class PrivateClassifier(
             self.student_ = fit_to_rounds(
                 student, pool, answers, features, self.classes_, n_jobs=self.n_jobs
             )
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        """Return the parameters; a password in the ledger's URL is not shown."""
+        return hide_passwords(super().__repr__(N_CHAR_MAX))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

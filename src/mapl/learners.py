@@ -85,22 +85,6 @@ def fit_made_up_labels(learner: Any, X: Any, classes: Array) -> Any:
         return fit_labels(learner, X, labels)
 
 
-def dry_run(name: str, learner: Any, X: Any, pool: Any, classes: Array) -> None:
-    """Refuse a learner that cannot be fitted to public records, before the charge.
-
-    What fails inside a teacher is never shown; here nothing is private.
-    """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            fit_made_up_labels(learner, X, classes).predict(pool)
-    except Exception as error:  # it would come again later
-        raise ParameterError(
-            f"{name} fails on the public records with made-up labels: {error} Put what "
-            "prepares the columns into a pipeline with it. Nothing was released."
-        ) from error
-
-
 def learner_digest(learner: Any) -> str:
     """Return a digest of a learner; a random one if it cannot be pickled."""
     try:
@@ -114,6 +98,14 @@ def seed_of(random_state: int | None) -> int:
     if random_state is None:
         return int(np.random.SeedSequence().generate_state(1)[0])
     return integer(random_state=random_state, at_least=0)
+
+
+MODEL_SELECTION = (
+    "A search or a cross-validation over private records pays for each of its fits: k "
+    "of them cost up to k times epsilon {epsilon:g}, and its scores are not covered by "
+    "any guarantee. Choose parameters on public data, or put the search inside: "
+    "PrivateClassifier(GridSearchCV(...)) searches in each teacher, for nothing."
+)
 
 
 def in_model_selection() -> bool:

@@ -7,6 +7,7 @@ import pickle
 import random
 import resource
 import shutil
+import signal
 import sqlite3
 import tempfile
 import traceback
@@ -23,6 +24,7 @@ import numpy as np
 import psycopg
 import pytest
 import sqlalchemy as sa
+from click.testing import CliRunner
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -40,12 +42,14 @@ from mapl import (
     PrivateClassifier,
     accounting,
 )
+from mapl.cli import main
 from mapl.ledger import files, rules, tables
 from mapl.ledger import job as job_module
 from mapl.ledger import store as store_module
 from mapl.ledger.transaction import Transaction, WriteLock
 from mapl.privacy.events import Event, GaussianEvent, SparseVectorEvent
-from mapl.teachers import panel, training
+from mapl.student.rounds import Rounds
+from mapl.teachers import panel, voting
 
 EVENT = GaussianEvent(sigma=Fraction(40), steps=100)
 FORK = get_context("fork")
@@ -133,7 +137,8 @@ def test_check_refuses_what_charge_would_and_charges_nothing(url: str) -> None:
 
 def test_the_first_reply_stays(url: str) -> None:
     job = made(url).job("people", b"a", delta=1e-5)
-    assert job.begin({"seed": 7}) == {"seed": 7}
+    job.begin(7)
+    assert job.seed == 7
     job.charge(EVENT)
     assert job.stored_step(1) is None
     job.commit_question(1, {"left": [1, 2]}, b"question")
@@ -149,7 +154,8 @@ def test_the_first_reply_stays(url: str) -> None:
     asked = job.stored_step(1)
     assert asked is not None
     assert (asked.state, asked.reply) == ({"left": [0, 2]}, b"one")
-    assert again.begin({"seed": 8}) == {"seed": 7}  # whoever runs it uses this one
+    again.begin(8)
+    assert again.seed == 7  # whoever runs it uses this one
     with pytest.raises(LedgerError, match="asked something else"):
         again.commit_question(1, {}, b"another question")
     with pytest.raises(MechanismStateError, match="has an open mechanism already"):
@@ -253,13 +259,15 @@ def test_history_shows_no_request_reply_or_state(url: str) -> None:
     ledger = made(url)
     ledger.create("others", epsilon=1, delta=1e-5)
     job = ledger.job("people", b"secret", delta=1e-5, what="a study")
-    job.begin({"seed": 424242, "data": "d1ge57"})
+    job.begin(424242, data="d1ge57")
     job.charge(EVENT)
     job.commit_question(1, {"left": [313131]}, b"question")
     job.commit_reply(1, {"left": [313131]}, b"re-ply")
     rows = list(ledger.history("people"))
     kinds = ["create", "begin", "charge", "ask", "reply"]
     assert [row["kind"] for row in rows] == kinds
+    # A time of another row would tell how long training took.
+    assert [row["kind"] for row in rows if "at" in row] == ["create", "charge"]
     assert rows[2]["what"] == "a study"
     assert rows[2]["event"] == EVENT.to_json()
     text = json.dumps(list(ledger.history()))
@@ -664,7 +672,7 @@ def test_a_full_disk_loses_nothing(file: Path) -> None:
     ledger.store.execute("PRAGMA max_page_count = 1")
     job = ledger.job("people", b"c", delta=1e-5)
     with pytest.raises(LedgerError, match=r"disk is full.*Nothing was released"):
-        job.begin({"large": "x" * 100_000})
+        job.begin(1, data="x" * 100_000)
     ledger.close()
     assert reading(file) == truth
 
@@ -677,9 +685,7 @@ def test_an_error_of_the_disk_loses_nothing(file: Path, state: Path) -> None:
         ledger = Ledger(f"sqlite:///{file}")
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
         return outcome(
-            lambda: ledger.job("people", b"c", delta=1e-5).begin(
-                {"large": "x" * 100_000}
-            )
+            lambda: ledger.job("people", b"c", delta=1e-5).begin(1, data="x" * 100_000)
         )
 
     assert "Nothing was released" in str(in_a_child(limited))
@@ -918,31 +924,130 @@ def test_mixed_up_data_sets_are_warned_about(
     assert ledger.balance("people").releases == 2
 
 
-def killed(*_: Any, **__: Any) -> Any:
-    raise KeyboardInterrupt
-
-
-def interrupted_after_training(url: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Interrupt a fit of twenty trees before they are asked; return its data."""
+def killed_after_training(url: str) -> Any:
+    """Kill a fit of twenty trees before anything is released; return its data."""
     made(url, epsilon=9)
     X, y, pool = records()
-    with monkeypatch.context() as patch:
-        patch.setattr("mapl.estimator.ask", killed)
-        with pytest.raises(KeyboardInterrupt):
-            learner(url, DecisionTreeClassifier()).fit(X, y, X_public=pool)
+
+    def run() -> None:
+        PrivateClassifier._release = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        learner(url, DecisionTreeClassifier()).fit(X, y, X_public=pool)
+
+    child = FORK.Process(target=run)
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
     return X, y, pool
+
+
+def failing(*_: Any, **__: Any) -> Any:
+    raise AssertionError
 
 
 def test_a_resumed_fit_reuses_finished_teachers(
     url: str, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    X, y, pool = interrupted_after_training(url, monkeypatch)
+    X, y, pool = killed_after_training(url)
     (folder,) = (state / "teachers").iterdir()
     assert folder.stat().st_mode & 0o777 == 0o700
-    assert len(list(folder.glob("*.joblib"))) == 20
-    monkeypatch.setattr("mapl.teachers.training._Fit._fit", killed)  # not one more
-    learner(url, DecisionTreeClassifier()).fit(X, y, X_public=pool)
+    files_ = list(folder.iterdir())
+    assert len(files_) == 20
+    for path in files_:
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert b"NUMPY" not in path.read_bytes()  # encrypted
+    with monkeypatch.context() as patch:
+        patch.setattr("mapl.teachers.voting.train", failing)  # not one more
+        learner(url, DecisionTreeClassifier()).fit(X, y, X_public=pool)
     assert list((state / "teachers").iterdir()) == []
+
+
+def test_checkpoints_of_killed_fits_can_be_removed(url: str, state: Path) -> None:
+    killed_after_training(url)
+    result = CliRunner().invoke(main, ["clean", "--json"])
+    assert json.loads(result.stdout)["jobs"] == 1
+    assert list((state / "teachers").iterdir()) == []
+
+
+def test_a_killed_fit_does_not_go_on_with_other_groups(url: str) -> None:
+    """The teachers paid for what they were: with other chunks they would pay twice."""
+    made(url, epsilon=9)
+    X, y, pool = records()
+    owners = np.arange(len(X)) % 100
+
+    def run() -> None:
+        take = Rounds.take
+
+        def once(self: Any, batch: Any) -> None:
+            take(self, batch)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        Rounds.take = once  # type: ignore[method-assign]
+        learner(url).fit(X, y, X_public=pool, groups=owners)
+
+    child = FORK.Process(target=run)
+    child.start()
+    child.join()
+    with (
+        pytest.warns(PrivacyWarning, match="other records or groups"),
+        pytest.raises(LedgerError, match="cannot go on with these"),
+    ):
+        learner(url).fit(X, y, X_public=pool, groups=owners[::-1].copy())
+    learner(url).fit(X, y, X_public=pool, groups=[str(i) for i in owners])
+
+
+def test_the_state_of_a_mechanism_is_encrypted(url: str, tmp_path: Path) -> None:
+    ledger = made(url, epsilon=9)
+    X, y, pool = records()
+    learner(url).fit(X, y, X_public=pool)
+    with Transaction(ledger.store) as transaction:
+        rows = [r for r in transaction.page(0) if r["kind"] in ("begin", "reply")]
+    assert len(rows) > 1
+    for row in rows:
+        assert row["sealed"].startswith("aesgcm1:")
+    other = rows[0] | {"request": "another place"}
+    job = ledger.job("people", b"x", delta=1e-5)
+    with pytest.raises(LedgerCorruptedError, match="cannot be decrypted"):
+        job._state_of(other)
+    if url.startswith("sqlite"):
+        raw = b"".join(path.read_bytes() for path in tmp_path.glob("budget.db*"))
+        assert b'"left"' not in raw
+        for path in tmp_path.glob("budget.db*"):
+            assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_rows_of_an_earlier_version_can_be_read(url: str) -> None:
+    ledger = made(url)
+    assert ledger.store.cipher.open('{"left": [1]}', "x") == '{"left": [1]}'
+
+
+def test_a_key_can_come_from_outside(
+    url: str, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MAPL_KEY", "short")
+    with pytest.raises(LedgerError, match="at least 32 characters"):
+        made(url)
+    monkeypatch.setenv("MAPL_KEY", "0123456789abcdef" * 4)
+    ledger = made(url)
+    charge(ledger, b"a")
+    (path,) = state.glob("*.key")
+    assert json.loads(path.read_text())["key"] is None
+    path.unlink()  # as on another machine
+    assert Ledger(url).verify() == 2
+    monkeypatch.setenv("MAPL_KEY", "another key, which is long enough, too")
+    with pytest.raises(LedgerError):
+        Ledger(url)
+    monkeypatch.delenv("MAPL_KEY")
+    with pytest.raises(LedgerError, match="or set MAPL_KEY"):
+        Ledger(url)
+
+
+def test_a_full_disk_costs_a_checkpoint_and_no_more(
+    url: str, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(url, epsilon=9)
+    X, y, pool = records()
+    state.joinpath("teachers").write_text("a file where the folder should be")
+    learner(url, DecisionTreeClassifier()).fit(X, y, X_public=pool)
 
 
 def test_no_teacher_is_kept_once_every_answer_is_stored(url: str, state: Path) -> None:
@@ -966,7 +1071,7 @@ def test_no_teacher_is_kept_of_a_fit_that_is_refused(
         charge(ledger, b"another job")
         return panel.ask(*args, **kwargs)
 
-    monkeypatch.setattr("mapl.estimator.ask", ask)
+    monkeypatch.setattr("mapl.teachers.voting.ask", ask)
     model = learner(url, DecisionTreeClassifier())
     with pytest.raises(BudgetExceededError):
         model.fit(X, y, X_public=pool)
@@ -977,19 +1082,38 @@ def test_no_teacher_is_kept_of_a_fit_that_is_refused(
     assert list((state / "teachers").iterdir()) == []
 
 
+def test_no_teacher_is_kept_of_a_fit_that_is_interrupted(
+    url: str, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(url, epsilon=9)
+    X, y, pool = records()
+
+    def interrupt(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(PrivateClassifier, "_release", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        learner(url, DecisionTreeClassifier()).fit(X, y, X_public=pool)
+    assert list((state / "teachers").iterdir()) == []
+
+
 def test_a_damaged_checkpoint_is_trained_again(
     url: str, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    X, y, pool = interrupted_after_training(url, monkeypatch)
-    for path in (state / "teachers").rglob("*.joblib"):
-        path.write_bytes(b"damaged")
+    X, y, pool = killed_after_training(url)
+    for path in (state / "teachers").rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"damaged")
     trained: list[int] = []
-    fit = training._Fit._fit
-    monkeypatch.setattr(
-        training._Fit, "_fit", lambda task: trained.append(1) or fit(task)
-    )
+    train = voting.train
+
+    def counted(learner: Any, X: Any, codes: Any, chunks: Any, **kwargs: Any) -> Any:
+        trained.append(len(chunks))
+        return train(learner, X, codes, chunks, **kwargs)
+
+    monkeypatch.setattr(voting, "train", counted)
     learner(url, DecisionTreeClassifier()).fit(X, y, X_public=pool)
-    assert len(trained) == 20
+    assert sum(trained) == 20
 
 
 def test_a_stored_answer_reveals_nothing_about_records(url: str) -> None:
@@ -1007,12 +1131,12 @@ def test_a_stored_answer_reveals_nothing_about_records(url: str) -> None:
 
 def test_a_job_does_not_go_on_with_other_records(url: str) -> None:
     job = made(url).job("people", b"a", delta=1e-5)
-    job.begin({"seed": 7, "data": "these"})
+    job.begin(7, data="these")
     job.charge(EVENT)
     job.commit_question(1, {}, b"question")
     again = Ledger(url).job("people", b"a", delta=1e-5)
     with pytest.warns(PrivacyWarning, match="begun with other records"):
-        again.begin({"seed": 7, "data": "those"})
+        again.begin(7, data="those")
     again.charge(EVENT)
     with pytest.raises(LedgerError, match="cannot go on with these"):
         again.stored_step(1)

@@ -50,7 +50,7 @@ def job(ledger: Ledger, name: bytes, log: Path | None = None) -> list[str]:
     mechanism = ChargedDissent(
         sigma=Fraction(200), dissents=20, n_teachers=N_TEACHERS, n_classes=2
     )
-    budget.begin({"seed": 1})
+    budget.begin(1)
     labeler.open(mechanism)
     out = []
     for step in range(1, N_STEPS + 1):
@@ -291,14 +291,14 @@ def test_two_runs_of_one_fit_use_one_partition(
     ledger.create("people", epsilon=1, delta=1e-4)
     X, y, pool = records()
     log = tmp_path / "salts"
-    chunk_rows = estimator.chunk_rows
+    collect_votes = estimator.collect_votes
 
-    def spy(*args: Any, salt: int, **kwargs: Any) -> Any:
+    def spy(*args: Any, random_state: int, **kwargs: Any) -> Any:
         with log.open("a") as file:
-            file.write(f"{salt}\n")
-        return chunk_rows(*args, salt=salt, **kwargs)
+            file.write(f"{random_state}\n")
+        return collect_votes(*args, random_state=random_state, **kwargs)
 
-    monkeypatch.setattr(estimator, "chunk_rows", spy)
+    monkeypatch.setattr(estimator, "collect_votes", spy)
     crowd = [spawn(lambda: learner(url).fit(X, y, X_public=pool)) for _ in range(3)]
     for child in crowd:
         child.join()

@@ -173,7 +173,6 @@ def test_who_is_charged_is_clear(url: str) -> None:
 
 def test_one_label_of_another_kind_moves_one_block() -> None:
     X, y = data(400)
-    chunks = [np.arange(j, 400, 8) for j in range(8)]
     labels = np.array([0, 1])
     usual = encode(y.tolist(), labels)
     for odd in ("x", None, [3], 0.5, float("nan")):
@@ -181,10 +180,16 @@ def test_one_label_of_another_kind_moves_one_block() -> None:
         assert codes[0] == -1
         assert (codes[1:] == usual[1:]).all()
         both = [
-            module._mistakes(LogisticRegression(), X, some, chunks, labels, 0)
-            for some in (usual, codes)
+            module._mistakes(
+                LogisticRegression(),
+                module._checked_records(X, given, None, labels),
+                labels,
+                k=4,
+                seed=0,
+            )
+            for given in (y.tolist(), [odd, *y[1:].tolist()])
         ]
-        assert (both[0][1:] == both[1][1:]).all()
+        assert (both[0] != both[1]).sum() <= 2  # where it was, and where it is
 
 
 @pytest.mark.parametrize(

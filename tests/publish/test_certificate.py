@@ -43,7 +43,7 @@ def test_a_certificate_survives_a_file_and_holds(tmp_path: Path) -> None:
         ({"epsilon": "1"}, "cannot be read"),
         ({"guarantee": "perfectly safe"}, "sentence is not what it certifies"),
         ({"neighbours": "households"}, "sentence is not what it certifies"),
-        ({"form": "mapl certificate/2"}, "unknown to this version"),
+        ({"form": "mapl certificate/3"}, "unknown to this version"),
         ({"extra": 1}, "must have the fields"),
         ({"events": [{"kind": "magic/1"}]}, "cannot be read.*unknown to this version"),
         ({"events": [{"kind": "gaussian/1"}]}, "cannot be read.*must have the fields"),

@@ -11,16 +11,17 @@ from hypothesis import strategies as st
 
 from mapl.errors import ParameterError
 from mapl.privacy.votes import NO_VOTE
+from mapl.records.cells import text
 from mapl.records.labels import (
     UNKNOWN,
     checked_labels,
     declared_classes,
     encode,
-    encode_declared,
     encode_predictions,
-    label_text,
 )
-from mapl.records.private import private_labels, split_public_features
+from mapl.records.private import private_records, split_public_features
+from mapl.records.schema import Schema
+from mapl.records.table import canonical_table
 
 FORMS = [
     [0, 1, 1],
@@ -68,7 +69,7 @@ def test_no_label_changes_the_code_of_another(
 
     What scikit-learn refuses is refused as a whole, and nothing is released.
     """
-    classes = declared_classes([label_text(one) for one in (0, 1, "x", 1e16, "3")])
+    classes = declared_classes([text(one) for one in (0, 1, "x", 1e16, "3")])
     labels = [label, 0, 1, 0, 1]
     alone = encode(holder(labels), classes)
     try:
@@ -109,10 +110,12 @@ def test_a_code_depends_on_its_own_label_alone(labels: list[Any]) -> None:
 def test_a_label_outside_the_classes_is_unknown_or_refused() -> None:
     classes = declared_classes(["no", "yes"])
     assert encode(["yes", "maybe", None], classes).tolist() == [1, UNKNOWN, UNKNOWN]
-    with pytest.raises(ParameterError, match="not among classes"):
-        encode_declared(["yes", "maybe"], classes)
-    with pytest.raises(ParameterError, match="every label that may occur"):
-        declared_classes([])
+    for wrong in ([], 2, [[1], [2]], {0, 1}):
+        with pytest.raises(ParameterError, match="every label that may occur"):
+            declared_classes(wrong)
+    assert declared_classes([1, "a"]).tolist() == ["1", "a"]
+    with pytest.raises(ParameterError, match="none may be missing"):
+        encode(["yes"], declared_classes([1.0, np.nan]))
 
 
 def test_predictions_outside_the_labels_are_no_vote() -> None:
@@ -134,10 +137,53 @@ def test_public_features_are_split_with_their_groups() -> None:
     assert one[0].tolist() == one[3].tolist() == [[0]]
 
 
+def private(X: Any, codes: Any, **kwargs: Any) -> Any:
+    table = canonical_table(X, Schema.of(np.zeros((1, 1))))
+    defaults = {"takes_missing": False, "on_invalid": "error"}
+    return private_records(table, np.asarray(codes), None, **defaults | kwargs)
+
+
 def test_labels_are_in_the_digests_where_only_they_are_private() -> None:
     X, codes = np.arange(12.0)[:, None], np.arange(12) % 3
-    records = [private_labels(X, some, None) for some in (codes, codes[::-1].copy())]
+    records = [private(X, c, privacy="labels") for c in (codes, codes[::-1].copy())]
     assert (records[0].keys == records[1].keys).all()
-    first, second = (np.sort(some.digests(), axis=0) for some in records)
+    first, second = (np.sort(one.digests(), axis=0) for one in records)
     assert (first != second).any()
     assert "11." not in repr(records[0])
+
+
+def test_records_that_do_not_fit_are_refused_or_dropped_in_one_place() -> None:
+    X = [[1.0], [None], [3.0], [1.0, 2.0], [5.0]]
+    codes = [0, 1, UNKNOWN, 0, 1]
+    with pytest.raises(ParameterError, match="not among classes"):
+        private(X, codes)
+    with pytest.raises(ParameterError, match="another number of cells"):
+        private(X, [0, 1, 0, 0, 1])
+    with pytest.raises(ParameterError, match="contains NaN or a cell that does not"):
+        private(X[:3], [0, 1, 0])
+    dropped = private(X, codes, on_invalid="drop")
+    assert dropped.usable.tolist() == [True, False, False, False, True]
+    kept = private(X, codes, on_invalid="drop", takes_missing=True)
+    assert kept.usable.tolist() == [True, True, False, False, True]
+    rows = np.concatenate(kept.chunks(3, salt=0))
+    assert sorted(rows.tolist()) == [0, 1, 4]
+
+
+def test_the_assignment_tells_groups_order_and_labels_apart() -> None:
+    X, codes = np.arange(40.0)[:, None] % 7, np.arange(40) % 2
+    table = canonical_table(X, Schema.of(X))
+
+    def digest(codes: Any, groups: Any, salt: int = 0, **kwargs: Any) -> bytes:
+        records = private_records(
+            table, codes, groups, takes_missing=False, on_invalid="error", **kwargs
+        )
+        return bytes(records.assignment(5, salt=salt))
+
+    owners = [f"p{i % 9}" for i in range(40)]
+    same = digest(codes, owners)
+    assert digest(codes, np.array(owners)) == same
+    assert digest(codes, owners[::-1]) != same
+    assert digest(codes, owners, salt=1) != same
+    assert digest(1 - codes, owners) != same
+    labels = digest(codes, None, privacy="labels")
+    assert digest(codes[::-1].copy(), None, privacy="labels") != labels

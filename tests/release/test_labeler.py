@@ -66,4 +66,5 @@ def test_a_ledger_and_a_data_set_go_together() -> None:
                 note="",
                 seed=0,
                 keys=keys,
+                assignment=lambda seed: b"",
             )

@@ -1,22 +1,18 @@
-import os
-import threading
-import time
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV
 from sklearn.tree import DecisionTreeClassifier
 
 from mapl import progress as progress_module
 from mapl.privacy.votes import NO_VOTE
-from mapl.progress import Progress
 from mapl.records.keys import chunk_rows, record_keys
-from mapl.teachers import panel, workers
+from mapl.records.schema import Schema
+from mapl.records.table import canonical_table
+from mapl.teachers import panel
 from mapl.teachers.panel import ask
 from mapl.teachers.training import train
 
@@ -44,17 +40,8 @@ class Recorder(ClassifierMixin, BaseEstimator):
         return np.full(len(X), self.answer_)
 
 
-class Interrupted(Recorder):
-    def fit(self, X: Any, y: Any) -> Any:
-        if len(self.seen) == 4:
-            raise KeyboardInterrupt
-        return super().fit(X, y)
-
-
-def kept(estimator: Any, X: Any, y: Any, chunks: Any, folder: Path) -> Any:
-    """Train with checkpoints."""
-    checkpoints = {"checkpoint_dir": str(folder), "keys": record_keys(X, y)}
-    return run(estimator, X, y, chunks, **checkpoints)
+def keys_of(X: Any, y: Any) -> Any:
+    return record_keys(canonical_table(X, Schema.of(X)), y)
 
 
 def run(estimator: Any, X: Any, codes: Any, chunks: Any, **kwargs: Any) -> Any:
@@ -65,7 +52,7 @@ def run(estimator: Any, X: Any, codes: Any, chunks: Any, **kwargs: Any) -> Any:
 def test_no_teacher_ever_sees_a_row_of_another_chunk() -> None:
     X, y = data()
     X[:, 3] = np.arange(len(X))  # which row it is
-    chunks = chunk_rows(record_keys(X, y), None, n_chunks=12)
+    chunks = chunk_rows(keys_of(X, y), None, n_chunks=12)
     Recorder.seen = []
     run(Recorder(), X, y, chunks)
     for (seen, labels, _), rows in zip(Recorder.seen, chunks, strict=True):
@@ -77,7 +64,7 @@ def test_no_teacher_ever_sees_a_row_of_another_chunk() -> None:
 
 def test_changing_one_chunk_leaves_all_other_teachers_bit_for_bit() -> None:
     X, y = data()
-    chunks = chunk_rows(record_keys(X, y), None, n_chunks=10)
+    chunks = chunk_rows(keys_of(X, y), None, n_chunks=10)
     changed = X.copy()
     changed[chunks[4]] *= -3
     tree = DecisionTreeClassifier(max_features=2)
@@ -93,7 +80,7 @@ def test_seed_of_a_teacher_depends_on_its_number_and_the_seed_alone() -> None:
     seeds = []
     for n_chunks in (3, 9):
         Recorder.seen = []
-        chunks = chunk_rows(record_keys(X, y), None, n_chunks=n_chunks)
+        chunks = chunk_rows(keys_of(X, y), None, n_chunks=n_chunks)
         run(Recorder(), X, y, chunks)
         seeds.append([seed for *_, seed in Recorder.seen])
     assert seeds[0] == seeds[1][:3]
@@ -119,7 +106,7 @@ def test_what_fails_has_no_vote_and_nothing_leaks(
 ) -> None:
     X, y = data()
     chunks = [
-        *chunk_rows(record_keys(X, y), None, n_chunks=8),
+        *chunk_rows(keys_of(X, y), None, n_chunks=8),
         np.empty(0, dtype=np.int64),
     ]
     with warnings.catch_warnings():
@@ -151,15 +138,14 @@ def test_a_teacher_that_answers_too_little_has_no_vote() -> None:
     assert (votes == NO_VOTE).all()
 
 
-@pytest.mark.parametrize("n_jobs", [1, 2])
-def test_warnings_of_one_chunk_reach_no_other(n_jobs: int) -> None:
+def test_warnings_of_one_chunk_reach_no_other() -> None:
     X, y = data()
     X[:60] = 1e9
     chunks = [np.arange(a, a + 60) for a in range(0, 600, 60)]
     with warnings.catch_warnings(), np.errstate(all="raise"):
         warnings.simplefilter("error")
-        trained = run(LogisticRegression(), X, y, chunks, n_jobs=n_jobs)
-        votes = ask(trained, X, n_classes=2, n_jobs=n_jobs)
+        trained = run(LogisticRegression(), X, y, chunks)
+        votes = ask(trained, X, n_classes=2)
     assert (votes[1:] != NO_VOTE).all()
 
 
@@ -205,96 +191,14 @@ def test_many_classes_need_wider_votes() -> None:
     assert votes.tolist() == [[199, 199]]
 
 
-@pytest.mark.parametrize("backend", ["loky", "threading"])
-def test_workers_give_the_same_votes(
-    monkeypatch: pytest.MonkeyPatch, backend: str
-) -> None:
-    import joblib
-
-    X, y = data()
-    chunks = chunk_rows(record_keys(X, y), None, n_chunks=6)
-    search = GridSearchCV(DecisionTreeClassifier(), {"max_depth": [1, 3]}, cv=2)
-    alone = ask(run(search, X, y, chunks), X, n_classes=2)
-    monkeypatch.setattr(workers, "_TRIAL_SECONDS", 0.0)
-    monkeypatch.setattr(workers, "_PROCESS_SECONDS", 0.0)
-    with joblib.parallel_backend(backend, n_jobs=2):
-        together = ask(run(search, X, y, chunks, n_jobs=2), X, n_classes=2, n_jobs=2)
-    assert (alone == together).all()
-
-
-def test_one_quick_task_does_not_keep_the_others_from_the_workers() -> None:
-    def job(j: int) -> Any:
-        def task() -> int:
-            time.sleep(0.05 if j else 0.0)
-            return threading.get_ident()
-
-        return task
-
-    with Progress("Testing", 30) as progress:
-        threads = list(workers.run_tasks(job, 30, progress, n_jobs=2, threads=True))
-    assert len(set(threads)) > 1
-
-
 def test_blocks_of_queries_fit_together(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = data()
     trained = run(
-        DecisionTreeClassifier(), X, y, chunk_rows(record_keys(X, y), None, n_chunks=5)
+        DecisionTreeClassifier(), X, y, chunk_rows(keys_of(X, y), None, n_chunks=5)
     )
     whole = ask(trained, X, n_classes=2)
     monkeypatch.setattr(panel, "_BLOCK_CELLS", 100)
     assert (ask(trained, X, n_classes=2) == whole).all()
-
-
-def test_interrupted_training_goes_on_from_what_was_finished(tmp_path: Any) -> None:
-    X, y = data()
-    chunks = chunk_rows(record_keys(X, y), None, n_chunks=6)
-
-    Recorder.seen = []
-    with pytest.raises(KeyboardInterrupt):
-        kept(Interrupted(), X, y, chunks, tmp_path)
-    assert len(list(tmp_path.glob("*.joblib"))) == 4
-    assert not list(tmp_path.glob("*.part"))
-
-
-def test_an_estimator_that_cannot_be_kept_is_trained_without(tmp_path: Any) -> None:
-    class Local(Recorder):
-        pass
-
-    X, y = np.full((4, 2), 98765.25), np.array([0, 1, 0, 1])
-    (teacher,) = kept(Local(), X, y, [np.arange(4)], tmp_path)
-    assert teacher is not None
-    assert list(tmp_path.iterdir()) == []
-
-
-class Unkept(Recorder):
-    def fit(self, X: Any, y: Any) -> Any:
-        self.hook_ = lambda: None  # which has no pickle
-        return super().fit(X, y)
-
-
-def test_a_teacher_that_cannot_be_kept_is_used_all_the_same(tmp_path: Any) -> None:
-    X, y = data()
-    chunks = chunk_rows(record_keys(X, y), None, n_chunks=3)
-    trained = kept(Unkept(), X, y, chunks, tmp_path)
-    assert (ask(trained, X, n_classes=2) != NO_VOTE).all()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_finished_teachers_are_not_trained_again(tmp_path: Any) -> None:
-    X, y = data()
-    chunks = chunk_rows(record_keys(X, y), None, n_chunks=6)
-    Recorder.seen = []
-    first = kept(Recorder(), X, y, chunks, tmp_path)
-    assert len(Recorder.seen) == 6
-    os.unlink(sorted(tmp_path.glob("*.joblib"))[0])
-    second = kept(Recorder(), X, y, chunks, tmp_path)
-    assert len(Recorder.seen) == 7
-    votes = [ask(trained, X, n_classes=2) for trained in (first, second)]
-    assert (votes[0] == votes[1]).all()
-    changed = X.copy()
-    changed[chunks[0]] += 1
-    kept(Recorder(), changed, y, chunks, tmp_path)
-    assert len(Recorder.seen) == 8
 
 
 def test_progress_is_shown_on_a_terminal_after_a_while(
@@ -306,4 +210,3 @@ def test_progress_is_shown_on_a_terminal_after_a_while(
         progress.advance(1)
         progress.advance(2)
         assert progress.bar.tasks[0].completed == 3
-    assert list(workers.run_tasks(lambda j: int, 0, progress, n_jobs=1)) == []

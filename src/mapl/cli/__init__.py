@@ -6,7 +6,7 @@ Exit code 2 for bad input, 3 for a budget that is spent, 4 for a damaged ledger.
 import rich_click as click
 
 from mapl import __version__
-from mapl.cli import certificate, demo, learn, ledger, plan, predict
+from mapl.cli import certificate, check, demo, learn, ledger, plan, predict
 
 
 @click.group()
@@ -17,10 +17,12 @@ def main() -> None:
 
 for _command in (
     learn.learn,
+    check.check,
     predict.predict,
     certificate.certificate,
     plan.plan,
     ledger.ledger,
+    check.clean,
     demo.demo,
 ):
     main.add_command(_command)

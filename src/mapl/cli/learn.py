@@ -1,7 +1,6 @@
 """``mapl learn``: from a private file to a folder that may be published."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import rich_click as click
 from click import get_current_context
 from click.core import ParameterSource
 
+from mapl.cli.inputs import Inputs, read_inputs
 from mapl.cli.output import (
     FILE,
     delta_option,
@@ -52,8 +52,27 @@ ESTIMATORS = {
 )
 @click.option(
     "--classes",
-    help="All labels that may occur, separated by commas. Without it they are read "
-    "from the private file, and which labels exist is not protected.",
+    help="All labels that may occur, separated by commas.",
+)
+@click.option(
+    "--classes-from-data",
+    is_flag=True,
+    help="Read the labels from the private file; which labels exist is then not "
+    "protected.",
+)
+@click.option(
+    "--on-invalid",
+    default="error",
+    show_default=True,
+    help="What happens to private records that do not fit (a label outside --classes, "
+    "a line that cannot be read): error refuses before anything is charged, drop "
+    "leaves them out and does not show it. See mapl check.",
+)
+@click.option(
+    "--allow-overlap",
+    is_flag=True,
+    help="Go on where most public records are private ones, too. Their features are "
+    "then published.",
 )
 @click.option(
     "--drop",
@@ -107,6 +126,11 @@ ESTIMATORS = {
 )
 @click.option("--dataset", help="Name of the data set in the ledger.")
 @click.option("--seed", type=int, help="Seeds teachers and student, never noise.")
+@click.option(
+    "--time-limit",
+    type=float,
+    help="Seconds that a teacher may take; one that takes longer has no vote.",
+)
 @click.option("--jobs", type=int, help="Number of parallel workers.")
 @click.option(
     "--out",
@@ -122,8 +146,10 @@ def learn(
     pool: Path,
     groups: str | None,
     classes: str | None,
+    classes_from_data: bool,
     drop: str | None,
     categories: str | None,
+    allow_overlap: bool,
     test: Path | None,
     test_is_public: bool,
     out: Path,
@@ -140,35 +166,50 @@ def learn(
     budget = _budget(settings)
     from sklearn.pipeline import make_pipeline
 
-    from mapl.publish.bundle import check_writable, write_bundle
+    from mapl.publish.bundle import check_writable, new_folder, write_bundle
 
-    names = split_at_commas(classes)
-    data = _read(
+    names = _checked_classes(classes, classes_from_data)
+    data = read_inputs(
         private,
         pool,
-        target,
-        groups,
-        split_at_commas(drop),
-        split_at_commas(categories),
+        target=target,
+        groups=groups,
+        drop=split_at_commas(drop),
+        categories=split_at_commas(categories),
     )
-    _show_columns(data)
+    data.show_columns()
     model = _make_classifier(settings, budget, names)
-    typed = data.schema.cast(data.public)
-    encoder, points = data.schema.fit_encoder(typed)
+    encoder, points = data.schema.fit_encoder(data.schema.cast(data.public))
     check_writable(model.estimator, points)
     test_table = None if test is None else read_test_file(test, data, target, names)
-    X, y, whose = data.records(target, groups, names)
-    model.fit(encoder.transform(X), y, X_public=points, groups=whose)
-    whole = make_pipeline(encoder, model.student_)
-    score = (
-        None if test_table is None else _score(whole, test_table, data, target, model)
-    )
-    shown = score if test_is_public else None
-    signed = write_bundle(out, whole, model, data.public, shown)
+    records = data.read_records(names, on_invalid=settings["on_invalid"])
+    if not allow_overlap:
+        records.refuse_overlap(data.public)
+    with new_folder(out):
+        X = data.encode(encoder, records, points.shape[1])
+        model.fit(X, records.labels, X_public=points, groups=records.groups)
+        whole = make_pipeline(encoder, model.student_)
+        score = None
+        if test_table is not None:
+            score = _score(whole, test_table, data, target, model)
+        shown = score if test_is_public else None
+        signed = write_bundle(out, whole, model, data.public, shown)
     summary = _summary(model, signed, out)
     if score is not None:
         summary |= {name: score[name] for name in ("accuracy", "always_most_frequent")}
     show_result(summary, as_json)
+
+
+def _checked_classes(classes: str | None, from_data: bool) -> list[str]:
+    """Return the declared classes; none if they are to be read from the data."""
+    names = split_at_commas(classes)
+    if bool(names) == from_data:
+        raise ParameterError(
+            "--classes must list all labels that may occur, separated by commas. To "
+            "read them from the private file, which does not protect the list, use "
+            "--classes-from-data instead."
+        )
+    return names
 
 
 # What it may cost -------------------------------------------------------------------
@@ -216,6 +257,8 @@ def _make_classifier(
         n_teachers=int(teachers) if teachers.isdigit() else teachers,
         mechanism=settings["mechanism"],
         classes=classes or None,
+        on_invalid=settings["on_invalid"],
+        time_limit=settings["time_limit"],
         ledger=settings["ledger"],
         dataset=settings["dataset"],
         n_jobs=settings["jobs"],
@@ -244,120 +287,21 @@ def estimator_by_name(name: str) -> Any:
     return default_classifier() if name == "logistic" else estimator
 
 
-# Files ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, repr=False)
-class _Data:
-    """The two files: the public one decides the schema. ``table`` is private."""
-
-    public: Any
-    table: Any
-    schema: Any
-    only_in_one: list[str]
-
-    def records(
-        self, target: str, groups: str | None, classes: list[str]
-    ) -> tuple[Any, Any, Any]:
-        """Return features, labels and groups of the records that have them."""
-        from mapl.records.files import is_missing
-        from mapl.records.schema import cell_text
-
-        table, needed = self.table[~is_missing(self.table[target], classes)], ""
-        if groups:
-            table, needed = table[~is_missing(table[groups])], f" or a {groups!r}"
-        # Shown whether there are such records or not: that is private.
-        click.echo(
-            f"Records without a {target!r}{needed}, if any, are left out. NA and the "
-            "like count as missing, unless --classes names them.",
-            err=True,
-        )
-        if not groups:
-            click.echo(
-                "Protects single records; if a person may have several, use --groups "
-                "COL.",
-                err=True,
-            )
-        whose = table[groups].to_numpy() if groups else None
-        return self.schema.cast(table), table[target].map(cell_text).to_numpy(), whose
-
-
-def _read(
-    private: Path,
-    pool: Path,
-    target: str,
-    groups: str | None,
-    drop: list[str],
-    categories: list[str],
-) -> _Data:
-    """Read both files; what is wrong with their columns shows before anything is
-    spent.
-    """
-    from mapl.records.files import check_column, read_public, read_table
-    from mapl.records.schema import Schema
-
-    if pool.resolve() == private.resolve():
-        raise ParameterError(
-            "--public is the private file itself: labels.parquet would publish it."
-        )
-    public = read_public(pool, without=target, categories=categories)
-    table = read_table(private)
-    unused = {target, *drop, *([groups] if groups else [])}
-    for name in (target, *([groups] if groups else []), *drop):
-        check_column(name, table, private)
-    shared = [c for c in public.columns if c in table.columns and c not in unused]
-    if not shared:
-        raise ParameterError(f"{private} and {pool} have no column in common.")
-    if "label" in shared:
-        raise ParameterError(
-            f"Column 'label' of {pool} has the name of what labels.parquet adds. "
-            "Rename it, or leave it out with --drop label."
-        )
-    for name in categories:
-        if name not in shared:
-            raise ParameterError(
-                f"--categories: {name!r} is not among the columns that are learned "
-                f"from: {', '.join(shared)}."
-            )
-    both = set(public.columns) | set(table.columns)
-    only_in_one = sorted(both - unused - set(shared))
-    public = public[shared]
-    return _Data(public, table, Schema.of_numbers_and_texts(public), only_in_one)
-
-
-def _show_columns(data: _Data) -> None:
-    """Show the type of each column; column names and the public file are public."""
-    if data.only_in_one:
-        names = ", ".join(data.only_in_one)
-        click.echo(f"Left out, only in one of the files: {names}", err=True)
-    numbers, texts = data.schema.number_columns, data.schema.other_columns
-    click.echo(f"Numbers: {', '.join(numbers) or 'none'}", err=True)
-    click.echo(f"Categories: {', '.join(texts) or 'none'}", err=True)
-    public = data.public
-    many = [name for name in texts if public[name].nunique() > 0.5 * len(public)]
-    if many:
-        click.echo(
-            f"Nearly every value differs in {', '.join(many)}: names and ID "
-            "numbers teach nothing. Leave them out with --drop.",
-            err=True,
-        )
-
-
 # Results ----------------------------------------------------------------------------
 
 
-def read_test_file(path: Path, data: _Data, target: str, classes: list[str]) -> Any:
+def read_test_file(path: Path, data: Inputs, target: str, classes: list[str]) -> Any:
     """Read the test file; what is wrong with it shows before anything is spent."""
-    from mapl.records.files import check_column, is_missing, read_table
-    from mapl.records.schema import cell_text
+    from mapl.records.files import as_texts, check_column, is_missing, read_table
 
     table = read_table(path)
     for name in (*data.schema.columns, target):
-        check_column(name, table, path)
-    table = table[~is_missing(table[target], classes)].copy()
+        check_column(name, table.columns, path)
+    labels = as_texts(table[target])
+    kept = [not is_missing(label, classes) for label in labels]
+    table = table.assign(**{target: labels})[kept]
     if not len(table):
         raise ParameterError(f"{path} has no record with a {target!r}.")
-    table[target] = table[target].map(cell_text)
     if not set(table[target]) <= set(classes or table[target]):
         raise ParameterError(
             f"{path} has a {target!r} that is not among --classes {','.join(classes)}."
@@ -366,7 +310,7 @@ def read_test_file(path: Path, data: _Data, target: str, classes: list[str]) -> 
 
 
 def _score(
-    model: Any, table: Any, data: _Data, target: str, fitted: Any
+    model: Any, table: Any, data: Inputs, target: str, fitted: Any
 ) -> dict[str, Any]:
     """Return the score on the test file, with the keys that the report reads."""
     from sklearn.metrics import confusion_matrix

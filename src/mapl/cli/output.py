@@ -1,7 +1,9 @@
 """What all commands share: options, errors in one line, results as text or JSON."""
 
 import json
+import os
 import sys
+import traceback
 import warnings
 from collections.abc import Callable
 from functools import wraps
@@ -44,14 +46,29 @@ def errors_in_one_line(command: Callable[..., Any]) -> Callable[..., Any]:
         except MaplError as error:
             click.echo(f"Error: {error}", err=True)
             sys.exit(_EXIT_CODES.get(type(error), 2))
-        except BrokenPipeError:  # the reader has seen enough
-            raise
+        except (click.ClickException, click.exceptions.Exit, BrokenPipeError):
+            raise  # click knows what to do; of the last, that the reader has seen enough
         except OSError as error:
             message = f"{error.filename}: {error.strerror}" if error.filename else error
             click.echo(f"Error: {message}.", err=True)
             sys.exit(2)
+        except Exception as error:
+            if os.environ.get("MAPL_DEBUG"):
+                raise
+            click.echo(f"Error: {_where(error)}", err=True)
+            sys.exit(1)
 
     return wrapped
+
+
+def _where(error: Exception) -> str:
+    """Say what went wrong without its message, which may hold private values."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return (
+        f"an unexpected {type(error).__name__} at {Path(place.filename).name}:"
+        f"{place.lineno}. This is a bug in mapl, or in a learner: MAPL_DEBUG=1 shows "
+        "the traceback, which may hold private values."
+    )
 
 
 def show_result(result: dict[str, Any], as_json: bool) -> None:

@@ -12,7 +12,7 @@ from mapl.cli.output import (
     json_option,
     show_result,
 )
-from mapl.errors import ParameterError
+from mapl.errors import CertificateError, ParameterError
 
 
 @click.command()
@@ -39,10 +39,21 @@ def predict(folder: Path, data: Path, out: Path, as_json: bool) -> None:
     certificate.verify(signed, model=folder / "model.skops")
     model = load_model(folder / "model.skops")
     table = read_table(data)
-    schema = Schema.of_encoder(model[0])
+    try:
+        schema = Schema.of_encoder(model[0])
+    except (TypeError, AttributeError, IndexError, KeyError):
+        raise CertificateError(
+            f"The model in {folder} is not one that mapl learn wrote."
+        ) from None
     for name in schema.columns:
-        check_column(name, table, data)
+        check_column(name, table.columns, data)
     if not len(table):
         raise ParameterError(f"{data} has no records.")
-    write_table(table.assign(prediction=model.predict(schema.cast(table))), out)
+    try:
+        predicted = model.predict(schema.cast(table))
+    except Exception as error:  # the model may come from a stranger
+        raise CertificateError(
+            f"The model in {folder} fails on these records ({type(error).__name__})."
+        ) from None
+    write_table(table.assign(prediction=predicted), out)
     show_result({"records": len(table), "file": str(out)}, as_json)

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from hashlib import sha256
+from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ _NETWORK = {"9p", "afs", "beegfs", "ceph", "cifs", "lustre", "ncpfs", "nfs", "nf
 _NETWORK |= {"smb3", "smbfs", "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs"}
 _MOUNTS = Path("/proc/mounts")
 GENESIS = bytes(32)
+_SHORTEST_KEY = 32  # characters of MAPL_KEY
 
 
 def state_folder() -> Path:
@@ -27,6 +28,19 @@ def state_folder() -> Path:
         return Path(given)
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(base) / "mapl"
+
+
+def given_key(ledger_id: str) -> bytes:
+    """Return the key of a ledger that follows from ``MAPL_KEY``.
+
+    Raises ValueError if there is none, or it is too short to be a secret.
+    """
+    given = os.environ.get("MAPL_KEY", "")
+    if len(given) < _SHORTEST_KEY:
+        raise ValueError
+    return blake2b(
+        ledger_id.encode(), digest_size=32, key=sha256(given.encode()).digest()
+    ).digest()
 
 
 def refuse_network_folder(folder: Path) -> None:

@@ -6,24 +6,21 @@ import platform
 import shutil
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from mapl.errors import (
-    BudgetExceededError,
     LedgerError,
-    MaplError,
     MechanismStateError,
     PrivacyWarning,
     probability,
 )
-from mapl.ledger.files import state_folder
 from mapl.ledger.rules import check_price
+from mapl.ledger.secrecy import FolderOfCheckpoints, checkpoint_folder
 from mapl.ledger.store import Row, Store
 from mapl.ledger.transaction import Transaction
 from mapl.privacy.events import Event, from_json
@@ -60,44 +57,48 @@ class Job:
         self.seed = 0
         self._other_records = False
 
-    def begin(self, private_state: State) -> State:
-        """Commit what decides the private computation, and return what was committed
-        first: every run of a job computes the same.
+    def begin(
+        self,
+        seed: int,
+        *,
+        data: str = "",
+        assignment: Callable[[int], bytes] = lambda seed: b"",
+    ) -> None:
+        """Commit what decides the private computation; every run of a job computes the
+        same, with the seed that was committed first.
 
-        ``data``, a keyed digest of the records, warns of a mix-up. Its only other
-        effect: a job that has no answer yet does not go on with other records.
+        ``data``, a keyed digest of the records, warns of a mix-up. ``assignment``
+        returns, for a seed, a digest of which record is in which chunk: a job that has
+        no answer yet does not go on with another assignment.
         """
+        mine = self._store.keyed_digest(assignment(seed))
+        state = {"seed": seed, "data": data, "assignment": mine}
         with Transaction(self._store) as transaction:
             row = transaction.requested(self._dataset, self._request + "/begin")
             if row is None:
                 last = transaction.budget_of(self._dataset)
-                self._warn_if_mixed_up(transaction, private_state.get("data"))
-                row = self._append_free(
-                    transaction, last, "/begin", "begin", private_state, b""
-                )
-        stored: State = json.loads(row["sealed"])
+                self._warn_if_mixed_up(transaction, data)
+                row = self._append_free(transaction, last, "/begin", "begin", state)
+        stored = self._state_of(row)
         self.seed = int(stored.get("seed", 0))
-        if stored.get("data") != private_state.get("data"):
+        if self.seed != seed:
+            mine = self._store.keyed_digest(assignment(self.seed))
+        if (stored.get("data"), stored.get("assignment")) != (data, mine):
             self._other_records = True
             warnings.warn(
-                "This job was begun with other records, and only its stored answers "
-                "are available. To learn from these records, start a new fit with "
-                "another random_state: that is another release.",
+                "This job was begun with other records or groups, and only its stored "
+                "answers are available. To learn from these records, start a new fit "
+                "with another random_state: that is another release.",
                 PrivacyWarning,
                 stacklevel=5,
             )
-        return stored
 
     def check(self, event: Event) -> None:
         """Refuse an event that is too much; charge nothing."""
         with Transaction(self._store) as transaction:
             if transaction.requested(self._dataset, self._request) is None:
                 budget = transaction.budget_of(self._dataset)
-                try:
-                    check_price(budget, event, delta=self.delta)
-                except BudgetExceededError:  # such a job will not go on
-                    self._remove_checkpoints()
-                    raise
+                check_price(budget, event, delta=self.delta)
 
     def charge(self, event: Event) -> None:
         """Commit the price of an event, once; or refuse, and change nothing."""
@@ -134,14 +135,15 @@ class Job:
                 transaction.refuse_gaps(since=min(self.rows, default=1))
         if reply is None and self._other_records:
             raise LedgerError(
-                "This job was begun with other records and cannot go on with these. "
+                "This job was begun with other records or groups and cannot go on with "
+                "these. "
                 "Start a new fit with another random_state. Nothing was released."
             )
         if ask is None:
             return None
         # A step without a reply starts again: nothing of it has left. It uses the state
         # that the mechanism is in, not a stored one.
-        state = {} if reply is None else json.loads(reply["sealed"])
+        state = {} if reply is None else self._state_of(reply)
         answer = None if reply is None else bytes(reply["blob"])
         return StoredStep(state, bytes(ask["blob"]), answer)
 
@@ -158,29 +160,20 @@ class Job:
     ) -> tuple[State, bytes]:
         """Commit a reply; return state and reply that were committed first."""
         row = self._find_or_append(f"/{step}/reply", "reply", state, reply)
-        return json.loads(row["sealed"]), bytes(row["blob"])
+        return self._state_of(row), bytes(row["blob"])
 
     @contextmanager
-    def checkpoint_dir(self) -> Iterator[str]:
-        """A private folder for finished teachers, in case the job is killed.
+    def checkpoints(self) -> Iterator[FolderOfCheckpoints]:
+        """Where finished votes are kept in case the process is killed.
 
-        It lies in the state folder, and is removed when the job is done or fails with
-        a `MaplError`; an interruption leaves it.
+        They lie encrypted in the state folder, and are removed when the job ends, in
+        whatever way it does.
         """
-        folder = self._checkpoints()
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder = checkpoint_folder() / self._request
         try:
-            yield str(folder)
-        except MaplError:  # refused, or the ledger failed: a rerun trains again
-            self._remove_checkpoints()
-            raise
-        self._remove_checkpoints()
-
-    def _checkpoints(self) -> Path:
-        return state_folder() / "teachers" / self._request
-
-    def _remove_checkpoints(self) -> None:
-        shutil.rmtree(self._checkpoints(), ignore_errors=True)
+            yield FolderOfCheckpoints(folder, self._store.cipher)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def receipt(self) -> dict[str, Any]:
         """Return what a certificate says of the ledger. Public."""
@@ -202,13 +195,24 @@ class Job:
         part: str,
         kind: str,
         state: State,
-        blob: bytes,
+        blob: bytes = b"",
     ) -> Row:
-        """Append a row that costs nothing."""
-        new = {"kind": kind, "request": self._request + part, "loss": 0, "delta": 0}
-        new |= {"sealed": json.dumps(state), "blob": blob}
-        new["public"] = json.dumps(who_and_when())
+        """Append a row that costs nothing.
+
+        It has no time: that of the first row would tell how long training took.
+        """
+        request = self._request + part
+        new = {"kind": kind, "request": request, "loss": 0, "delta": 0, "blob": blob}
+        new["sealed"] = self._store.cipher.seal(json.dumps(state), request)
+        new["public"] = json.dumps({"who": who_and_when()["who"]})
         return transaction.append(_following_row(last) | new)
+
+    def _state_of(self, row: Row) -> State:
+        """Return the state that a row holds."""
+        found: State = json.loads(
+            self._store.cipher.open(row["sealed"], str(row["request"]))
+        )
+        return found
 
     def _append_charge(self, transaction: Transaction, last: Row, event: Event) -> Row:
         """Append the row of a charge; totals are the last row's plus the price."""
@@ -231,7 +235,7 @@ class Job:
     def _warn_if_mixed_up(self, transaction: Transaction, digest: Any) -> None:
         """Warn where digests suggest a mix-up; `stored_step` refuses, this does not."""
         latest = {
-            row["dataset"]: json.loads(row["sealed"]).get("data")
+            row["dataset"]: self._state_of(row).get("data")
             for row in transaction.last_begun()
         }
         if latest.get(self._dataset, digest) != digest:

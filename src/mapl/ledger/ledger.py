@@ -18,7 +18,12 @@ import sqlalchemy as sa
 
 from mapl.arrays import Words
 from mapl.errors import LedgerCorruptedError, LedgerError, ParameterError, one_of
-from mapl.ledger.files import locked, refuse_network_folder, state_folder
+from mapl.ledger.files import (
+    given_key,
+    locked,
+    refuse_network_folder,
+    state_folder,
+)
 from mapl.ledger.job import Job, who_and_when
 from mapl.ledger.rules import DELTA_UNIT, RULES
 from mapl.ledger.store import NO_LEDGER, Row, Store
@@ -249,6 +254,9 @@ class Ledger:
 def _public_part(row: Row) -> dict[str, Any]:
     """Return what of a row may be shown: no request, reply or state."""
     unit = RULES[row["rule"]].unit
+    public = json.loads(row["public"])
+    if row["kind"] not in ("create", "charge"):
+        public.pop("at", None)  # earlier versions stored it: it tells of training
     return {
         "row": row["seq"],
         "dataset": row["dataset"],
@@ -258,7 +266,7 @@ def _public_part(row: Row) -> dict[str, Any]:
         "delta": float(row["delta"] * DELTA_UNIT),
         "loss_spent": float(row["loss_spent"] * unit),
         "delta_spent": float(row["delta_spent"] * DELTA_UNIT),
-        **json.loads(row["public"]),
+        **public,
     }
 
 
@@ -280,6 +288,8 @@ def _create_ledger(store: Store) -> None:
         with locked(lock_file):
             if store.path is not None:
                 refuse_network_folder(store.path.parent)
+                # SQLite gives its other files the permissions of this one.
+                os.close(os.open(store.path, os.O_CREAT | os.O_RDWR, 0o600))
             with WriteLock(store) as lock:
                 if not sa.inspect(lock.connection).has_table("mapl_meta"):
                     _refuse_replacement(store, folder)
@@ -291,7 +301,10 @@ def _create_ledger(store: Store) -> None:
 def _create_tables(store: Store, folder: Path, connection: sa.Connection) -> None:
     """Write the key first: without it the tables could not be used."""
     name = secrets.token_hex(16)
-    _write_key(folder / f"{name}.key", store.place)
+    key = None if "MAPL_KEY" in os.environ else secrets.token_hex(32)
+    if key is None:
+        _check_given_key(name)
+    _write_key(folder / f"{name}.key", key, store.place)
     TABLES.create_all(connection)
     for statement in APPEND_ONLY[connection.dialect.name]:
         connection.exec_driver_sql(statement)
@@ -311,12 +324,23 @@ def _refuse_replacement(store: Store, folder: Path) -> None:
             )
 
 
-def _write_key(path: Path, place: str) -> None:
-    """Write the key to the disk, whole or not at all."""
+def _check_given_key(name: str) -> None:
+    """Refuse a MAPL_KEY that can be guessed."""
+    try:
+        given_key(name)
+    except ValueError:
+        raise LedgerError(
+            "MAPL_KEY must be at least 32 characters long: python -c 'import secrets; "
+            "print(secrets.token_hex(32))' makes one."
+        ) from None
+
+
+def _write_key(path: Path, key: str | None, place: str) -> None:
+    """Write the key to the disk, whole or not at all; None if it comes from outside."""
     part = path.with_suffix(".part")
     descriptor = os.open(part, os.O_CREAT | os.O_WRONLY, 0o600)
     with os.fdopen(descriptor, "w") as file:
-        json.dump({"key": secrets.token_hex(32), "place": place}, file)
+        json.dump({"key": key, "place": place}, file)
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)

@@ -19,8 +19,9 @@ from weakref import WeakSet
 
 import sqlalchemy as sa
 
-from mapl.errors import LedgerError
-from mapl.ledger.files import HighWaterMark, state_folder
+from mapl.errors import LedgerError, hide_passwords
+from mapl.ledger.files import HighWaterMark, given_key, state_folder
+from mapl.ledger.secrecy import Cipher
 from mapl.ledger.tables import CHAINED
 
 Row = dict[str, Any]
@@ -65,7 +66,7 @@ class Store:
 
     def __init__(self, url: str) -> None:
         self._target, self.path = _parsed(url)
-        self.url = self._target.render_as_string() if self._target.password else url
+        self.url = hide_passwords(url)
         self._compiled: dict[int, tuple[str, Any, Any]] = {}
         self.lock = threading.Lock()
         self.last: Row | None = None  # as this process left it
@@ -76,7 +77,7 @@ class Store:
     @property
     def place(self) -> str:
         """Return the URL as a key file records it, without a password."""
-        return self._target.render_as_string(hide_password=True)
+        return hide_passwords(self._target.render_as_string(hide_password=True))
 
     @cached_property
     def connection(self) -> sa.Connection:
@@ -110,16 +111,23 @@ class Store:
 
     @cached_property
     def _key(self) -> bytes:
-        """The key that chains the rows, from the state folder."""
+        """The key that chains the rows, from the state folder or ``MAPL_KEY``."""
         path = state_folder() / f"{self.id}.key"
         try:
-            return bytes.fromhex(json.loads(path.read_text())["key"])
-        except (OSError, ValueError, KeyError) as error:
+            stored = json.loads(path.read_text())["key"] if path.exists() else None
+            return bytes.fromhex(stored) if stored else given_key(self.id)
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise LedgerError(
                 f"The key of the ledger at {self.url} is not on this machine. Copy "
                 f"{path} from where the ledger was created (MAPL_STATE names the "
-                "folder). Without it rows can neither be checked nor added."
+                "folder), or set MAPL_KEY if it was created with one. Without it rows "
+                "can neither be checked nor added."
             ) from error
+
+    @cached_property
+    def cipher(self) -> Cipher:
+        """Encrypts what is private in a row; needs ``id``."""
+        return Cipher(self._key)
 
     @cached_property
     def high_water_mark(self) -> HighWaterMark:
@@ -180,10 +188,9 @@ def _parsed(url: str) -> tuple[sa.URL, Path | None]:
         return target.set(drivername="sqlite", database=str(path)), path
     if kind == "postgresql":
         return target.set(drivername="postgresql+psycopg"), None
-    shown = target.render_as_string() if target.password else url
     raise LedgerError(
         f"ledger must be a URL such as sqlite:///budget.db or "
-        f"postgresql://user@host/database, got {shown!r}."
+        f"postgresql://user@host/database, got {hide_passwords(url)!r}."
     )
 
 

@@ -11,13 +11,16 @@ from mapl.errors import ParameterError, integer, positive, probability
 from mapl.learners import check_classifier, learner_digest
 from mapl.privacy.noisy_counts import NoisyCount
 from mapl.privacy.search import least_root
+from mapl.privacy.votes import NO_VOTE
 from mapl.publish import certificate
-from mapl.records.keys import chunk_rows, record_keys
 from mapl.records.labels import declared_classes, encode
+from mapl.records.private import PrivateRecords, private_records
+from mapl.records.schema import Schema
+from mapl.records.table import canonical_table
 from mapl.release.account import Account, open_account
 from mapl.release.labeler import release_count
-from mapl.teachers.panel import ask
-from mapl.teachers.training import train
+from mapl.teachers.isolation import sendable
+from mapl.teachers.voting import Chunks, votes_on_own_points
 
 _MOST_NOISE = 0.25  # on an error: beyond, nothing is learned
 
@@ -63,8 +66,8 @@ def private_error(
     estimator : classifier
         The learner.
     X : ndarray of numbers, shape (n, n_features)
-        The private records. (In a frame, one record could change the type of a column,
-        and with it every teacher.)
+        The private records. In a frame, the types of the columns would have to be
+        public.
     y : array-like
         Their labels.
     epsilon, delta : float
@@ -95,45 +98,46 @@ def private_error(
     k = integer(n_teachers=n_teachers, at_least=1)
     n_records = integer(n_records=n_records, at_least=2 * k)
     labels = _checked_classes(classes)
-    codes = _checked_records(X, y, labels)
+    private = _checked_records(X, y, groups, labels)
     check_classifier(estimator)
+    sendable(estimator)
     random_state = integer(random_state=random_state, at_least=0)
     mechanism = NoisyCount.for_budget(epsilon=positive(epsilon=epsilon), delta=delta)
     block = n_records / (2 * k)
     cap = max(1, math.ceil(probability(largest=largest) * block))
     noise = _checked_noise(float(mechanism.sigma) * cap / (k * block), k)
     _check_who_is_charged(budget, ledger, dataset)
-    keys = record_keys(X, codes)
-    public = {"n_teachers": k, "n_records": n_records, "classes": labels.tolist()}
-    sizes = (epsilon, delta, k, n_records, largest, labels.tolist())
+    names = certificate.labels_as_json(labels)
+    sizes = (float(epsilon), float(delta), k, n_records, float(largest), names)
     request = (*sizes, groups is not None, random_state, learner_digest(estimator))
+    public = {"n_teachers": k, "n_records": n_records, "classes": names}
     account = budget or open_account(
-        epsilon=epsilon,
-        delta=delta,
+        epsilon=sizes[0],
+        delta=sizes[1],
         ledger=ledger,
         dataset=dataset,
         request=repr(("private error", *request)).encode(),
         note="the teachers' error",
         seed=random_state,
-        keys=keys,
+        keys=private.keys,
+        assignment=lambda seed: private.assignment(2 * k, salt=seed),
     )
     seed = random_state if budget is not None else account.seed
-    chunks = chunk_rows(keys, groups, n_chunks=2 * k, salt=seed)
-
-    def mistakes_in_caps() -> int:
-        return in_caps(_mistakes(estimator, X, codes, chunks, labels, seed), cap)
-
-    noisy = release_count(mechanism, mistakes_in_caps, account=account)
+    noisy = release_count(
+        mechanism,
+        lambda: in_caps(_mistakes(estimator, private, labels, k=k, seed=seed), cap),
+        account=account,
+    )
     error, uncut = _uncapped(noisy * cap / k, block, cap)
     return PrivateError(
         error=error,
         standard_error=math.hypot(noise / uncut, math.sqrt(error / (k * block))),
         certificate=certificate.make(
             [mechanism.event],
-            delta=delta,
+            delta=sizes[1],
             **certificate.protection(grouped=groups is not None),
             mechanism="private error",
-            public=public | {"largest": largest},
+            public=public | {"largest": sizes[4]},
             ledger=account.receipt(),
         ),
     )
@@ -170,19 +174,20 @@ def _checked_classes(classes: Any) -> Array:
     return labels
 
 
-def _checked_records(X: Any, y: Any, labels: Array) -> Ints:
-    """Return the class index of each record."""
+def _checked_records(X: Any, y: Any, groups: Any, labels: Array) -> PrivateRecords:
+    """Return the records in canonical form; a label outside the classes is kept: it is
+    always wrong.
+    """
     if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype.kind not in "fiub":
         raise ParameterError(
             f"X must be an array of numbers with two dimensions, got "
             f"{type(X).__name__}. Encode columns by rules that are public first."
         )
-    if getattr(y, "ndim", 1) == 2 and hasattr(y, "ravel"):
-        y = y.ravel()
     codes = encode(y, labels)
     if len(codes) != len(X):
         raise ParameterError("X and y must have the same length.")
-    return codes
+    table = canonical_table(X, Schema.of(X))
+    return private_records(table, codes, groups, takes_missing=True, on_invalid="drop")
 
 
 def in_caps(mistakes: Ints, cap: int) -> int:
@@ -209,24 +214,25 @@ def _uncapped(counted: float, block: float, cap: int) -> tuple[float, float]:
 
 
 def _mistakes(
-    estimator: Any,
-    X: Array,
-    codes: Ints,
-    chunks: list[Ints],
-    labels: Array,
-    seed: int,
+    estimator: Any, private: PrivateRecords, labels: Array, *, k: int, seed: int
 ) -> Ints:
     """Return how many records of block j teacher j gets wrong.
 
     A teacher without a vote gets all of them wrong; a label outside the classes is
     always wrong.
     """
-    k = len(chunks) // 2
+    chunks = private.all_chunks(2 * k, salt=seed)
+    codes = private.codes
     training = [rows[codes[rows] >= 0] for rows in chunks[:k]]
-    teachers = train(estimator, X, codes, training, labels=labels, random_state=seed)
+    votes = votes_on_own_points(
+        estimator,
+        Chunks(private.table.data, codes, training, private.keys),
+        chunks[k:],
+        labels=labels,
+        random_state=seed,
+    )
     wrong = np.zeros(k, dtype=np.int64)
     for j, rows in enumerate(chunks[k:]):
-        if len(rows):
-            votes = ask([teachers[j]], X[rows], n_classes=len(labels))[0]
-            wrong[j] = int(((votes != codes[rows]) | (votes < 0)).sum())
+        found = np.full(len(rows), NO_VOTE) if votes[j] is None else votes[j]
+        wrong[j] = int(((found != codes[rows]) | (found < 0)).sum())
     return wrong

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from mapl.errors import ParameterError, integer
+from mapl.ledger.rules import check_composition
 from mapl.planning.vote_model import VoteModel
 from mapl.privacy.calibration import least_sigma
 from mapl.privacy.charged_dissent import ChargedDissent
@@ -350,3 +351,45 @@ def _asked_until(T: int, withheld: float, m: int) -> float:
     w = min(max(withheld, 1e-12), 1 - 1e-12)
     stopped = T / w * betainc(T + 1, float(m - T + 1), w)
     return float(stopped + m * betainc(float(m - T + 1), T, 1 - w))
+
+
+def choose_setting(
+    plan: Setting | None,
+    *,
+    mechanism: str,
+    n_teachers: int | str,
+    n_points: int,
+    n_classes: int,
+    epsilon: float,
+    delta: float,
+    n_records: int | None,
+) -> tuple[int, Setting | None]:
+    """Return how many teachers there are and what to run, from public numbers: as
+    planned, or by the same rules. With one class there is nothing to run.
+    """
+    if plan is not None:
+        if not isinstance(plan, Setting):
+            raise ParameterError(
+                f"plan must be a setting of mapl.planning.plan, got "
+                f"{type(plan).__name__}. Pass plan(...).setting()."
+            )
+        plan.check_sizes(n_points=n_points, n_classes=n_classes)
+        check_composition([], plan.event, epsilon=epsilon, delta=delta)
+        return plan.n_teachers, plan
+    name = "dissent" if mechanism == "auto" else mechanism
+    teachers = (
+        teachers_for(epsilon, n_classes, n_records, mechanism=name)
+        if n_teachers == "auto"
+        else int(n_teachers)
+    )
+    if n_classes < 2:
+        return teachers, None
+    return teachers, setting_for(
+        name,
+        n_teachers=teachers,
+        n_points=n_points,
+        n_classes=n_classes,
+        epsilon=epsilon,
+        delta=delta,
+        n_records=n_records,
+    )

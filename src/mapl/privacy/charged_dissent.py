@@ -97,10 +97,12 @@ class ChargedDissent:
         self.n_teachers = integer(n_teachers=n_teachers, at_least=1)
         self.n_classes = integer(n_classes=n_classes, at_least=2)
         self.n_queries = n_queries
+        if n_queries is not None:
+            self.n_queries = integer(n_queries=n_queries, at_least=1)
         self.n_asked = 0
-        steps = _dissent_steps(dissents, n_classes, n_queries)
+        steps = _dissent_steps(self.dissents, self.n_classes, self.n_queries)
         self.event = gaussian_event(self.sigma, steps, source=source)
-        self._left = np.full(n_teachers, dissents, dtype=np.int64)
+        self._left = np.full(self.n_teachers, self.dissents, dtype=np.int64)
         self._source = source
         self._guard = Guard(type(self).__name__)
 

@@ -78,7 +78,7 @@ class NoisyMax:
         self.n_classes = integer(n_classes=n_classes, at_least=2)
         self.n_asked = 0
         self.event = gaussian_event(
-            self.sigma, steps_per_query(n_classes) * n_queries, source=source
+            self.sigma, steps_per_query(self.n_classes) * self.n_queries, source=source
         )
         self._source = source
         self._guard = Guard(type(self).__name__)
@@ -183,7 +183,7 @@ class ConfidentNoisyMax:
             check_sigma=self.check_sigma,
             checks=self.n_queries,
             sigma=self.sigma,
-            steps=steps_per_query(n_classes) * self.n_answers,
+            steps=steps_per_query(self.n_classes) * self.n_answers,
             seeded=not source.private,
         )
         self._source = source

@@ -54,12 +54,13 @@ class Votes:
     """
 
     def __init__(self, predictions: Integers, n_classes: int):
-        self.predictions = predictions
-        self.n_classes = n_classes
+        self.n_classes = int(n_classes)
+        self.predictions = _signed(predictions, self.n_classes)
 
     @classmethod
     def from_predictions(cls, predictions: npt.ArrayLike, *, n_classes: int) -> Votes:
-        """Check predictions (teachers x queries) and wrap them without a copy.
+        """Check predictions (teachers x queries) and wrap them, where possible without
+        a copy.
 
         Parameters
         ----------
@@ -172,6 +173,15 @@ class Votes:
             np.copyto(top, count, where=wins)
             winner[wins] = candidate
         return winner, top, runner_up
+
+
+def _signed(predictions: Integers, n_classes: int) -> Integers:
+    """Return the votes in a type that holds ``NO_VOTE`` and every class, without a
+    copy where they are in one.
+    """
+    wide = np.min_scalar_type(-max(n_classes, 1) - 1)
+    fits = predictions.dtype.kind == "i" and np.can_cast(wide, predictions.dtype)
+    return predictions if fits else predictions.astype(wide)
 
 
 def _count_few(block: Integers, out: Counts) -> None:

@@ -1,7 +1,9 @@
 """The folder that may be published: model, certificate, labels, and a report."""
 
+import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from mapl.errors import CertificateError, ParameterError
 from mapl.learners import fit_made_up_labels
 from mapl.privacy.votes import ABSTAIN
 from mapl.publish import certificate as certificates
+from mapl.publish.model_checks import check_parts
 from mapl.publish.report import render
 
 # Types of fitted models that hold numbers and nothing that runs.
@@ -50,7 +53,8 @@ def write_bundle(
     signed = certificates.with_model(fitted.certificate_, out / "model.skops")
     certificates.write(signed, out / "certificate.json")
     codes = fitted.public_labels_
-    names = np.array([*fitted.classes_, None], dtype=object)  # None for ABSTAIN
+    shown = certificates.labels_as_json(fitted.classes_)
+    names = np.array([*shown, None], dtype=object)  # None for ABSTAIN
     public.assign(label=names[codes]).to_parquet(out / "labels.parquet", index=False)
     counts = {str(c): int((codes == i).sum()) for i, c in enumerate(fitted.classes_)}
     counts["no answer"] = int((codes == ABSTAIN).sum())
@@ -59,17 +63,43 @@ def write_bundle(
     return signed
 
 
+@contextmanager
+def new_folder(out: Path) -> Iterator[None]:
+    """Make the folder before anything is charged; if all fails, remove it again."""
+    fresh = not out.exists()
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=out):
+        pass  # it can be written to
+    try:
+        yield
+    except BaseException:
+        if fresh:
+            with suppress(OSError):  # not empty
+                out.rmdir()
+        raise
+
+
 def load_model(path: Path) -> Any:
     """Load a model file; types that are not known to be harmless are refused."""
     import skops.io
 
-    types = set(skops.io.get_untrusted_types(file=path))
-    if types - TRUSTED_TYPES:
+    try:
+        types = set(skops.io.get_untrusted_types(file=path))
+        if types - TRUSTED_TYPES:
+            raise CertificateError(
+                f"{path} holds types that are not trusted: "
+                f"{', '.join(sorted(types - TRUSTED_TYPES))}. Nothing was loaded."
+            )
+        model = skops.io.load(path, trusted=sorted(types))
+        check_parts(model)
+    except CertificateError:
+        raise
+    except Exception as error:  # a file from a stranger may hold anything
         raise CertificateError(
-            f"{path} holds types that are not trusted: "
-            f"{', '.join(sorted(types - TRUSTED_TYPES))}. Nothing was loaded."
-        )
-    return skops.io.load(path, trusted=sorted(types))
+            f"{path} cannot be read as a model ({type(error).__name__}). Nothing was "
+            "used."
+        ) from None
+    return model
 
 
 def check_writable(estimator: Any, points: Any) -> None:
@@ -87,6 +117,12 @@ def check_writable(estimator: Any, points: Any) -> None:
         warnings.simplefilter("ignore")
         try:
             types = set(skops.io.get_untrusted_types(data=skops.io.dumps(fitted)))
+            check_parts(fitted)
+        except CertificateError as error:
+            raise ParameterError(
+                f"Models of this estimator cannot be published as a file: {error} Use "
+                "another estimator, or learn in Python. Nothing was released."
+            ) from None
         except Exception as error:  # nothing here is private
             types = {type(error).__name__}
     if types - TRUSTED_TYPES:

@@ -17,7 +17,8 @@ from mapl.privacy import accounting
 from mapl.privacy.events import Event, from_json
 from mapl.privacy.rounding import decimals_up
 
-_FORM = "mapl certificate/1"
+_FORM = "mapl certificate/2"
+_OLD_FORM = "mapl certificate/1"  # whose sentence says nothing about classes
 _FIELDS = (
     "form",
     "mapl",
@@ -66,7 +67,8 @@ def make(
     return {
         "form": _FORM,
         "mapl": __version__,
-        "guarantee": _guarantee(epsilon, delta, neighbours),
+        "guarantee": _guarantee(epsilon, delta, neighbours)
+        + _classes_clause(public.get("classes_declared", True)),
         "epsilon": epsilon,
         "delta": delta,
         "unit": unit,
@@ -90,9 +92,13 @@ def protection(*, grouped: bool, privacy: str = "records") -> dict[str, str]:
 
 
 def of_classifier(
-    fitted: Any, grouped: bool, receipt: str | Mapping[str, Any]
+    fitted: Any,
+    events: Sequence[Event],
+    *,
+    grouped: bool,
+    receipt: str | Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the certificate of a fitted `PrivateClassifier`."""
+    """Return the certificate of a `PrivateClassifier` that releases these events."""
     declared = fitted.classes is not None
     assumed = "X_public, classes and all parameters do not come from private data"
     if not declared:
@@ -100,22 +106,36 @@ def of_classifier(
             "X_public and all parameters do not come from private data; the list of "
             "classes does, and is not protected"
         )
+    if fitted.on_invalid == "error":
+        assumed += "; fits refused because of a private record were seen by the holder "
+        assumed += "alone"
     mechanism = fitted.mechanism if fitted.plan_ is None else fitted.plan_.name
     return make(
-        fitted.events_,
-        delta=fitted.delta,
+        events,
+        delta=float(fitted.delta),
         **protection(grouped=grouped, privacy=fitted.privacy),
         mechanism="dissent" if mechanism == "auto" else mechanism,
         public={
             "n_teachers": fitted.n_teachers_,
-            "classes": fitted.classes_.tolist(),
+            "classes": labels_as_json(fitted.classes_),
             "classes_declared": declared,
-            "n_public": len(fitted.public_labels_),
+            "n_public": fitted.n_public_,
             "privacy": fitted.privacy,
             "assumed": assumed,
         },
         ledger=receipt,
     )
+
+
+def labels_as_json(classes: Any) -> list[Any]:
+    """Return labels as JSON has them: times and the like become texts."""
+    plain = (str, int, float)
+    return [c if isinstance(c, plain) else str(c) for c in classes.tolist()]
+
+
+def _classes_clause(declared: bool) -> str:
+    """Return what the sentence adds where classes were read from private labels."""
+    return "" if declared else " The list of classes is not protected."
 
 
 def _guarantee(epsilon: float | None, delta: float, neighbours: str) -> str:
@@ -165,7 +185,7 @@ def verify(certificate: Mapping[str, Any], *, model: Path | None = None) -> floa
         raise CertificateError(
             f"A certificate must have the fields {', '.join(_FIELDS)}; this has others."
         )
-    if certificate["form"] != _FORM:
+    if certificate["form"] not in (_FORM, _OLD_FORM):
         raise CertificateError(
             f"Certificate form {certificate['form']!r} is unknown to this version. "
             "Upgrade mapl."
@@ -175,7 +195,10 @@ def verify(certificate: Mapping[str, Any], *, model: Path | None = None) -> floa
         events = [from_json(event) for event in certificate["events"]]
         found = accounting.epsilon(events, delta=delta)
         sentence = _guarantee(claimed, delta, certificate["neighbours"])
-    except (MaplError, TypeError, ValueError, KeyError) as error:
+        if certificate["form"] == _FORM:
+            declared = certificate["public"].get("classes_declared", True)
+            sentence += _classes_clause(declared)
+    except (MaplError, TypeError, ValueError, KeyError, AttributeError) as error:
         raise CertificateError(f"The certificate cannot be read: {error}") from error
     if claimed is None or not found <= claimed:
         raise CertificateError(

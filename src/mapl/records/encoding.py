@@ -8,7 +8,9 @@ from sklearn.pipeline import Pipeline
 
 from mapl.arrays import Floats
 from mapl.errors import ParameterError
-from mapl.records.schema import Schema, frame_kind
+from mapl.records.containers import container_kind
+from mapl.records.schema import Schema
+from mapl.records.table import copy_of
 
 _MOST_FEATURES = 1500  # beyond, features are projected
 _RARE = 5  # points: rarer texts share one code
@@ -34,7 +36,7 @@ def _features(estimator: Any, pool: Any) -> Floats:
     inner = getattr(estimator, "estimator", estimator)
     if isinstance(inner, Pipeline) and len(inner) > 1:
         try:
-            return _dense(clone(inner[:-1]).fit_transform(pool))
+            return _dense(clone(inner[:-1]).fit_transform(copy_of(pool)))
         except (TypeError, ValueError):  # a step that wants labels, or leaves texts
             pass
     return _dense(_plain_features(pool))
@@ -46,10 +48,11 @@ def _plain_features(pool: Any) -> Any:
     from sklearn.impute import SimpleImputer
     from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
-    if hasattr(pool, "tocsr"):
+    container = container_kind(pool)
+    if container == "sparse":
         return MaxAbsScaler().fit_transform(pool)
-    if frame_kind(pool) is not None:
-        frame = pool if frame_kind(pool) == "pandas" else pool.to_pandas()
+    if container in ("pandas", "polars"):
+        frame = pool if container == "pandas" else pool.to_pandas()
         schema = Schema.of_numbers_and_texts(frame)
         typed = schema.cast(frame)
         return schema.fit_encoder(typed, min_frequency=_RARE)[1]

@@ -1,13 +1,170 @@
-"""Tables in files: CSV and Parquet."""
+"""Tables in files: CSV and Parquet.
 
+Private files are read in blocks, each cell straight into its column's public type. A
+CSV is read one line at a time: what a line holds decides nothing about another line.
+"""
+
+import bz2
+import csv
+import gzip
+import lzma
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from mapl.errors import ParameterError
+from mapl.records import cells
+from mapl.records.containers import cells_of
+from mapl.records.schema import Schema
+from mapl.records.table import Table
 
 # Texts that mean "missing" in a label or group column, unless a class has that name.
 MISSING_TEXTS = {"", "NA", "N/A", "<NA>", "NaN", "nan", "null", "NULL", "None"}
 _PARQUET = (".parquet", ".pq")
+_OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+_BLOCK = 50_000  # records read at a time
+
+
+@dataclass(frozen=True, repr=False)
+class Block:
+    """Some records of a file, column by column, and whether all lines were readable.
+
+    Private.
+    """
+
+    columns: Mapping[str, Any]
+    n_unreadable: int = 0
+
+
+@dataclass(frozen=True, repr=False)
+class PrivateFile:
+    """A private file in canonical form, with the texts of some of its columns."""
+
+    table: Table
+    texts: dict[str, list[str | None]]
+    readable: bool
+
+
+def read_private(path: Path, schema: Schema, *, texts: list[str]) -> PrivateFile:
+    """Read a private file in the types of a schema.
+
+    ``texts`` are columns such as labels, which are read as texts. A line that cannot be
+    read is left out; ``readable`` says whether there was none.
+    """
+    parts: list[list[Any]] = []
+    found: dict[str, list[str | None]] = {name: [] for name in texts}
+    unreadable = 0
+    for block in blocks(path, [*schema.columns, *texts]):
+        unreadable += block.n_unreadable
+        parts.append(
+            [kind.convert(block.columns[n]) for n, kind in schema.columns.items()]
+        )
+        for name in texts:
+            found[name] += as_texts(block.columns[name])
+    columns = [np.concatenate(pieces) for pieces in zip(*parts, strict=True)]
+    readable = np.ones(len(columns[0]), dtype=np.bool_)
+    return PrivateFile(Table(schema, columns, readable), found, unreadable == 0)
+
+
+def as_texts(column: Any) -> list[str | None]:
+    """Return each cell of a column as text."""
+    return [cells.text(cell) for cell in cells_of(column)]
+
+
+def column_names(path: Path) -> list[str]:
+    """Return the names of a file's columns."""
+    with _readable(path):
+        if path.suffix in _PARQUET:
+            import pyarrow.parquet as pq
+
+            return list(pq.read_schema(path).names)
+        with _opened(path) as file:
+            names = _fields(file.readline().removeprefix(b"\xef\xbb\xbf"))
+    if not names:
+        raise ParameterError(f"{path} has no line of column names that can be read.")
+    if len(set(names)) < len(names):
+        raise ParameterError(f"{path} has two columns of one name.")
+    return names
+
+
+def blocks(path: Path, names: list[str]) -> Iterator[Block]:
+    """Yield the records of a file in blocks, with these columns.
+
+    There is one block at least, so that an empty file has columns.
+    """
+    with _readable(path):
+        if path.suffix in _PARQUET:
+            yield from _parquet_blocks(path, names)
+        else:
+            yield from _csv_blocks(path, names)
+
+
+def _parquet_blocks(path: Path, names: list[str]) -> Iterator[Block]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        schema = file.schema_arrow
+        yield Block({n: pa.chunked_array([], schema.field(n).type) for n in names})
+        for batch in file.iter_batches(_BLOCK, columns=names):
+            yield Block({name: batch.column(name) for name in names})
+
+
+def _csv_blocks(path: Path, names: list[str]) -> Iterator[Block]:
+    all_names = column_names(path)
+    places = [all_names.index(name) for name in names]
+    with _opened(path) as file:
+        file.readline()
+        yield Block({name: [] for name in names})
+        while lines := list(islice(file, _BLOCK)):
+            given = [line for line in lines if line.strip(b"\r\n")]
+            rows = [_fields(line) for line in given]
+            sound = [row for row in rows if len(row) == len(all_names)]
+            columns = {
+                name: [row[at] or None for row in sound]
+                for name, at in zip(names, places, strict=True)
+            }
+            yield Block(columns, len(rows) - len(sound))
+
+
+def _fields(line: bytes) -> list[str]:
+    """Return the fields of one line; none if it cannot be read."""
+    try:
+        text = line.decode("utf-8").rstrip("\r\n")
+        if '"' not in text:
+            return text.split(",")
+        (fields,) = csv.reader([text], strict=True)
+    except (UnicodeDecodeError, csv.Error, ValueError):
+        return []
+    return fields
+
+
+def _opened(path: Path) -> Any:
+    return _OPENERS.get(path.suffix, open)(path, "rb")
+
+
+class _readable:  # noqa: N801 - used like a function
+    """Turn what a file's reader raises into one sentence: its kind, and no cell."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, at: object) -> None:
+        passes = (ParameterError, GeneratorExit, KeyboardInterrupt)
+        if error is not None and not isinstance(error, passes):
+            raise ParameterError(
+                f"{self.path} cannot be read as a table ({kind.__name__})."
+            ) from None
+
+
+# Files that are not private --------------------------------------------------------
 
 
 def read_table(path: Path) -> Any:
@@ -41,18 +198,20 @@ def write_table(table: Any, path: Path) -> None:
         table.to_csv(path, index=False)
 
 
-def is_missing(cells: Any, classes: Any = None) -> Any:
-    """Return which cells are missing; a class may have any name."""
-    return cells.isna() | cells.isin(MISSING_TEXTS - set(classes or ()))
+def is_missing(text: str | None, classes: Any = ()) -> bool:
+    """Whether a text means that there is no label or group; a class may have any
+    name.
+    """
+    return text is None or (text in MISSING_TEXTS and text not in classes)
 
 
-def check_column(name: str, table: Any, path: Path) -> None:
+def check_column(name: str, names: Any, path: Path) -> None:
     """Refuse a table without that column.
 
     The columns are not listed: in a file without a header they are a record.
     """
-    if name not in table.columns:
-        hint = "Is the file separated by commas?" if len(table.columns) == 1 else ""
+    if name not in list(names):
+        hint = "Is the file separated by commas?" if len(names) == 1 else ""
         hint = hint or "Is there a line of column names, and is it spelt like this?"
         raise ParameterError(f"Column {name!r} is not in {path}. {hint}")
 
@@ -61,10 +220,7 @@ def _read(path: Path, **csv_options: Any) -> Any:
     """Read a table; an error shows its kind, and no cell."""
     import pandas as pd
 
-    try:
+    with _readable(path):
         if path.suffix in _PARQUET:
             return pd.read_parquet(path)
         return pd.read_csv(path, **csv_options)
-    except Exception as error:
-        kind = type(error).__name__
-        raise ParameterError(f"{path} cannot be read as a table ({kind}).") from None

@@ -1,12 +1,12 @@
 """Which record goes to which chunk: a function of that record alone.
 
 Neighbouring data sets then differ in one chunk, hence in one teacher; every guarantee
-of mapl rests on this. A record's key is a digest of its own cells in canonical form.
+of mapl rests on this. A record's key is a digest of its own cells in the canonical
+table: records with equal keys look the same to every learner, to the last bit.
 
 Proof: docs/proofs/partition.md
 """
 
-import math
 from collections.abc import Iterator
 from hashlib import sha256
 from itertools import islice, pairwise
@@ -14,34 +14,37 @@ from typing import Any
 
 import numpy as np
 
-from mapl.arrays import Ints, Words, n_rows
+from mapl.arrays import Array, Ints, Words, n_rows
 from mapl.errors import ParameterError
-from mapl.records.canonical import LANE, columns_of, lane_encoder, number_lanes
+from mapl.records import cells
+from mapl.records.columns import convert
+from mapl.records.containers import cells_of, columns_of
+from mapl.records.table import Table
 
+LANE = 16  # bytes that stand for one cell
 _BLOCK_BYTES = 1 << 24  # lanes laid out at a time
+# The first word of a lane says what the second is; that of a digest has bit 4.
+_NUMBER, _MISSING, _COUNT, _DIGEST = 0, 2, 8, 4
 
 
 def chunk_rows(
-    keys: Words, groups: Any | None, *, n_chunks: int, salt: int = 0
+    keys: Words, units: Words | None, *, n_chunks: int, salt: int = 0
 ) -> list[Ints]:
     """Return the row numbers of each chunk, in an order that depends on keys alone.
 
-    ``keys`` come from `record_keys`. All records with one value of ``groups`` go to one
-    chunk; without groups, each record is a unit of its own, and copies of a record
-    spread over the chunks. ``salt`` changes the partition; it must not come from the
-    data.
+    ``keys`` come from `record_keys`, ``units`` from `group_keys`: all records of one
+    unit go to one chunk. Without units, each record is a unit of its own, and copies of
+    a record spread over the chunks. ``salt`` changes the partition; it must not come
+    from the data.
 
     Guarantee: if one unit is added to the data or removed, the content of one chunk
     changes, and that of no other, nor the order of its rows.
     Proof: docs/proofs/partition.md
     """
-    if groups is None:
+    if units is None:
         units = _with_copy_numbers(keys)
         sort_keys = units.T
     else:
-        if n_rows(groups) != len(keys):
-            raise ParameterError("groups must have one value a record.")
-        units = record_keys(groups, None)
         sort_keys = np.concatenate((keys, units), axis=1).T
     chunk = _salted(units, salt) % np.uint64(n_chunks)
     order = np.lexsort((*sort_keys, chunk))
@@ -49,26 +52,46 @@ def chunk_rows(
     return [order[a:b] for a, b in pairwise(ends)]
 
 
-def record_keys(features: Any, labels: Any | None) -> Words:
+def record_keys(table: Table, codes: Ints | None) -> Words:
     """Return a 128-bit digest of each record's own values, as two 64-bit words.
 
-    ``labels`` are part of the record; None where labels must not decide.
+    ``codes`` are the labels' class indices; None where labels must not decide.
     """
-    n = n_rows(features)
-    if labels is not None and n_rows(labels) != n:
+    if codes is not None and len(codes) != len(table):
         raise ParameterError("X and y must have the same length.")
-    if hasattr(features, "tocsr"):
-        rows: Iterator[Any] = _sparse_rows(features.tocsr(copy=True), labels)
+    if table.schema.container == "sparse":
+        rows: Iterator[Any] = _sparse_rows(table.columns[0], codes)
     else:
-        columns = columns_of(features)
-        if labels is not None:
-            columns += columns_of(labels)
-        rows = _dense_rows(columns, n)
+        rows = _dense_rows(table, codes)
     blocks = []  # joined twice: one list of all digests takes three times the memory
     while block := [sha256(row).digest()[:16] for row in islice(rows, 1 << 16)]:
         blocks.append(b"".join(block))
     digests = b"".join(blocks)
-    return np.frombuffer(digests, dtype="<u8").reshape(n, 2).astype(np.uint64)
+    return np.frombuffer(digests, dtype="<u8").reshape(-1, 2).astype(np.uint64)
+
+
+def group_keys(groups: Any, n: int) -> Words:
+    """Return a 128-bit digest of whose record each is.
+
+    A value has one digest whatever stores it (7, 7.0 and "7"); missing values are one
+    group.
+    """
+    if n_rows(groups) != n:
+        raise ParameterError("groups must have one value a record.")
+    if getattr(groups, "ndim", 1) > 1:  # several columns that name a unit together
+        groups = list(zip(*map(_listed, columns_of(groups)[1]), strict=True))
+    values = cells_of(groups)
+    if isinstance(values, list):
+        texts: Any = [cells.group(value) for value in values]
+    else:
+        texts = convert(values, "text")
+    lanes = _text_lanes(texts)
+    return lanes.reshape(n, 2).astype(np.uint64)
+
+
+def _listed(column: Any) -> list[Any]:
+    values = cells_of(column)
+    return values if isinstance(values, list) else list(values)
 
 
 def _salted(units: Words, salt: int) -> Words:
@@ -97,40 +120,62 @@ def _with_copy_numbers(digests: Words) -> Words:
     return units
 
 
-def _dense_rows(columns: list[Any], n: int) -> Iterator[memoryview]:
+def _dense_rows(table: Table, codes: Ints | None) -> Iterator[memoryview]:
     """Yield each record as the lanes of its cells, a block of records at a time."""
-    encoders = [lane_encoder(column) for column in columns]
-    step = max(1, _BLOCK_BYTES // (LANE * max(1, _n_cells(columns))))
-    for start in range(0, n, step):
-        stop = min(n, start + step)
-        parts = [encode(start, stop) for encode in encoders]
-        lanes = np.concatenate(parts, axis=1) if len(parts) != 1 else parts[0]
+    columns = list(table.columns)
+    if codes is not None:
+        columns.append(np.asarray(codes, dtype=np.int64))
+    n_cells = sum(c.shape[1] if c.ndim == 2 else 1 for c in columns)
+    encoded = [_text_lanes(c) if c.dtype == object else c for c in columns]
+    step = max(1, _BLOCK_BYTES // (LANE * max(1, n_cells)))
+    for start in range(0, len(table), step):
+        parts = [_lanes(column[start : start + step]) for column in encoded]
+        lanes = np.concatenate(parts, axis=1)
         block, width = memoryview(lanes.tobytes()), lanes[:1].nbytes
         for at in range(0, len(block), width):
             yield block[at : at + width]
 
 
-def _n_cells(columns: list[Any]) -> int:
-    return sum(math.prod(getattr(column, "shape", ())[1:]) for column in columns)
+def _lanes(column: Any) -> Words:
+    """Return the lanes of a block of a column: (rows, cells, 2) words."""
+    if column.ndim == 3:  # texts, which have their lanes
+        return np.asarray(column)
+    if column.dtype.kind == "f":
+        return _number_lanes(column)
+    lanes = np.empty((len(column), 1, 2), dtype="<u8")
+    lanes[:, 0, 0], lanes[:, 0, 1] = _COUNT, column.view(np.uint64)
+    return lanes
 
 
-def _sparse_rows(matrix: Any, labels: Any | None) -> Iterator[bytes]:
-    """Yield each record as its label's lane, the columns of its non-zero cells in
-    order, then their values. Changes ``matrix``: pass a copy.
+def _number_lanes(values: Array) -> Words:
+    """Return a zero word, then the float64; missing has a lane of its own."""
+    table = values.reshape(len(values), -1) if values.ndim == 2 else values[:, None]
+    floats = np.ascontiguousarray(table, dtype=np.float64)
+    lanes = np.zeros((*floats.shape, 2), dtype="<u8")
+    lanes[..., 1] = floats.view("<u8")
+    lanes[np.isnan(floats)] = (_MISSING, 0)
+    return lanes
+
+
+def _text_lanes(texts: Any) -> Words:
+    """Return the lane of each text, from a digest that is computed once."""
+    known: dict[str | None, tuple[int, int]] = {None: (_MISSING, 0)}
+    for text in set(texts) - {None}:
+        high, low = np.frombuffer(sha256(text.encode()).digest()[:16], dtype="<u8")
+        known[text] = int(high) | _DIGEST, int(low)
+    lanes = np.array([known[text] for text in texts], dtype="<u8")
+    return lanes.reshape(len(texts), 1, 2)
+
+
+def _sparse_rows(matrix: Any, codes: Ints | None) -> Iterator[bytes]:
+    """Yield each record as its label, the columns of its non-zero cells, their values.
 
     Digests of these bytes are stored in ledgers, so the layout never changes.
     """
-    matrix.sum_duplicates()  # sorts by column as well
-    matrix.eliminate_zeros()
-    n = matrix.shape[0]
-    label_lanes = (
-        b""
-        if labels is None
-        else b"".join(map(bytes, _dense_rows(columns_of(labels), n)))
-    )
-    label_width = len(label_lanes) // n if n else 0
+    labels = b"" if codes is None else np.asarray(codes, dtype="<i8").tobytes()
+    width = 0 if codes is None else 8
     columns = matrix.indices.astype("<i8").tobytes()
-    values = number_lanes(matrix.data).tobytes()
+    values = _number_lanes(matrix.data).tobytes()
     for i, (a, b) in enumerate(pairwise(matrix.indptr)):
-        label = label_lanes[i * label_width : (i + 1) * label_width]
+        label = labels[i * width : (i + 1) * width]
         yield label + columns[8 * a : 8 * b] + values[LANE * a : LANE * b]

@@ -1,6 +1,6 @@
 """Labels to class indices and back, label by label."""
 
-import re
+import warnings
 from typing import Any
 
 import numpy as np
@@ -9,19 +9,43 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from mapl.arrays import Array, Ints
-from mapl.errors import ParameterError
+from mapl.errors import ParameterError, PrivacyWarning
 from mapl.privacy.votes import NO_VOTE
+from mapl.records.columns import convert
 
 UNKNOWN = -1  # the code of a label outside the classes
 _ALIASES = {"0": "False", "1": "True", "False": "0", "True": "1"}
-_FLOAT = re.compile(r"-?[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?")
 
 
 def declared_classes(classes: Any) -> Array:
     """Return the classes that the caller declares, sorted."""
-    if len(classes) == 0:
-        raise ParameterError("classes must name every label that may occur.")
-    return np.unique(np.asarray(classes))
+    try:
+        found = np.unique(np.asarray(classes))
+    except TypeError:  # of several types
+        found = np.unique(np.asarray([str(label) for label in classes]))
+    if np.ndim(classes) != 1 or found.size == 0:
+        raise ParameterError(
+            "classes must name every label that may occur, as a list of one or more."
+        )
+    return found
+
+
+def classes_and_codes(y: Any, declared: Any) -> tuple[Array, Ints]:
+    """Return the classes, and each label's index among them, `UNKNOWN` for others.
+
+    Classes that nobody declares are read from the labels, with a warning.
+    """
+    if declared is not None:
+        classes = declared_classes(declared)
+        return classes, encode(y, classes)
+    warnings.warn(
+        "classes were read from y: which labels exist is not protected. Pass "
+        "classes=[...] if a class could identify a person.",
+        PrivacyWarning,
+        stacklevel=4,
+    )
+    classes, codes = np.unique(checked_labels(y), return_inverse=True)
+    return classes, np.asarray(codes, dtype=np.int64)
 
 
 def encode(y: Any, classes: Array) -> Ints:
@@ -32,32 +56,21 @@ def encode(y: Any, classes: Array) -> Ints:
     turns integers into floats.
     """
     codes = _codes_by_text(classes)
-    distinct, index = _distinct(y)
-    found = [codes.get(label_text(label), UNKNOWN) for label in distinct]
-    return np.array(found, dtype=np.int64)[index]
+    found = [codes.get(label, UNKNOWN) for label in convert(y, "text")]
+    return np.array(found, dtype=np.int64)
 
 
-def _codes_by_text(classes: Array) -> dict[str, int]:
+def _codes_by_text(classes: Array) -> dict[str | None, int]:
     """Return the code of each text that stands for a class."""
-    labels = _times_as_text(classes).tolist()
-    codes = {label_text(label): code for code, label in enumerate(labels)}
-    aliases = {_ALIASES[text]: codes[text] for text in codes if text in _ALIASES}
-    if len(codes) < len(labels) or aliases.keys() & codes.keys():
+    labels = convert(classes, "text").tolist()
+    codes: dict[str | None, int] = {label: code for code, label in enumerate(labels)}
+    aliases = {_ALIASES[name]: codes[name] for name in codes if name in _ALIASES}
+    if len(codes) < len(labels) or aliases.keys() & codes.keys() or None in codes:
         raise ParameterError(
-            "classes must differ as texts: 1, 1.0 and True are one label."
+            "classes must differ as texts, and none may be missing: 1, 1.0 and True "
+            "are one label."
         )
     return codes | aliases
-
-
-def encode_declared(y: Any, classes: Array) -> Ints:
-    """Return the class index of each label; refuse other labels."""
-    codes = encode(y, classes)
-    if (codes == UNKNOWN).any():
-        raise ParameterError(
-            "y holds a label that is not among classes. Declare every label that may "
-            "occur."
-        )
-    return codes
 
 
 def encode_predictions(predictions: Any, labels: Array, codes: Ints) -> Ints:
@@ -67,18 +80,6 @@ def encode_predictions(predictions: Any, labels: Array, codes: Ints) -> Ints:
     for label, code in zip(labels, codes, strict=True):
         out[given == label] = code
     return out
-
-
-def label_text(label: Any) -> str:
-    """Return one label as text; numbers, and texts that are Python's own form of a
-    float, in one form: 1, 1.0 and "1.0" are "1", but "01" is not.
-    """
-    if isinstance(label, str) and _FLOAT.fullmatch(label):
-        number = float(label)
-        label = number if repr(number) == label else label
-    if isinstance(label, float | np.floating) and label.is_integer():
-        return str(int(label))
-    return str(label)
 
 
 def checked_labels(y: Any) -> Any:
@@ -95,24 +96,3 @@ def checked_labels(y: Any) -> Any:
     nested = (list, tuple, np.ndarray)
     flat = isinstance(y, list | tuple) and not any(isinstance(c, nested) for c in y)
     return y if flat else array
-
-
-def _distinct(y: Any) -> tuple[list[Any], Ints]:
-    """Return the distinct labels, and the place of each label among them."""
-    y = _times_as_text(y)
-    if isinstance(y, np.ndarray) and y.dtype.kind in "biufUS":
-        distinct, index = np.unique(y, return_inverse=True)
-        return distinct.tolist(), index.reshape(-1)
-    names = ("to_pylist", "tolist")  # pyarrow; numpy and pandas
-    listed = next((getattr(y, name) for name in names if hasattr(y, name)), None)
-    labels = list(y) if listed is None else listed()
-    places: dict[str, int] = {}
-    order = [places.setdefault(label_text(label), len(places)) for label in labels]
-    return list(places), np.array(order, dtype=np.int64)
-
-
-def _times_as_text(values: Any) -> Any:
-    """Return numpy times as texts, whatever their unit; other values unchanged."""
-    if isinstance(values, np.ndarray) and values.dtype.kind == "M":
-        return np.datetime_as_string(values, unit="ns")
-    return values

@@ -1,44 +1,101 @@
 """The private records of one fit, and where the public points come from."""
 
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
 from sklearn.utils import _safe_indexing
 
-from mapl.arrays import Ints, Words, n_rows
+from mapl.arrays import Bools, Ints, Words, n_rows
 from mapl.errors import ParameterError
-from mapl.records.keys import record_keys
-from mapl.records.schema import cast_like
+from mapl.records.keys import chunk_rows, group_keys, record_keys
+from mapl.records.labels import UNKNOWN
+from mapl.records.table import Table
+
+_INCOMPLETE = (
+    "Input X contains NaN or a cell that does not fit its column, and the estimator "
+    "takes no missing values. Put an imputer into a pipeline with it, or set "
+    "on_invalid='drop' to leave such records out."
+)
+_UNREADABLE = (
+    "X holds a record that has another number of cells than there are columns. Fix it, "
+    "or set on_invalid='drop' to leave such records out."
+)
+_UNKNOWN_LABEL = (
+    "y holds a label that is not among classes. Declare every label that may occur, or "
+    "set on_invalid='drop' to leave such records out."
+)
 
 
 @dataclass(frozen=True, repr=False)
 class PrivateRecords:
-    """Validated records with the keys that decide their chunks. Private.
+    """Records in canonical form with the keys that decide their chunks. Private.
 
-    Where only labels are private, ``keys`` are digests of the features alone.
+    ``usable`` says which of them teachers learn from. Where only labels are private,
+    ``keys`` are digests of the features alone, and chunks do not depend on ``usable``.
     """
 
-    X: Any
+    table: Table
     codes: Ints
-    groups: Any
+    units: Words | None
     keys: Words
+    usable: Bools
     labels_in_keys: bool
 
     def digests(self) -> Words:
         """Return digests of features and labels, by which a ledger notices others."""
-        return self.keys if self.labels_in_keys else record_keys(self.X, self.codes)
+        return self.keys if self.labels_in_keys else record_keys(self.table, self.codes)
+
+    def chunks(self, n_chunks: int, *, salt: int) -> list[Ints]:
+        """Return the rows of each chunk that a teacher learns from."""
+        rows = self.all_chunks(n_chunks, salt=salt)
+        return [chunk[self.usable[chunk]] for chunk in rows]
+
+    def all_chunks(self, n_chunks: int, *, salt: int) -> list[Ints]:
+        """Return the rows of each chunk, also those that nobody learns from."""
+        return chunk_rows(self.keys, self.units, n_chunks=n_chunks, salt=salt)
+
+    def assignment(self, n_chunks: int, *, salt: int) -> bytes:
+        """Return a digest of which record, with which label, is in which chunk."""
+        whole = sha256()
+        for rows in self.all_chunks(n_chunks, salt=salt):
+            whole.update(len(rows).to_bytes(8, "little") + self.keys[rows].tobytes())
+            whole.update(self.codes[rows].tobytes())
+        return whole.digest()
 
 
-def private_records(X: Any, codes: Ints, groups: Any, pool: Any) -> PrivateRecords:
-    """Give records the types of the public pool, and hash them."""
-    X = cast_like(X, pool)
-    return PrivateRecords(X, codes, groups, record_keys(X, codes), True)
+def private_records(
+    table: Table,
+    codes: Ints,
+    groups: Any,
+    *,
+    takes_missing: bool,
+    on_invalid: str,
+    privacy: str = "records",
+) -> PrivateRecords:
+    """Hash records, and decide what to do with those that do not fit.
 
-
-def private_labels(X: Any, codes: Ints, groups: Any) -> PrivateRecords:
-    """Hash features that are public; the labels decide no chunk."""
-    return PrivateRecords(X, codes, groups, record_keys(X, None), False)
+    This is the one place where a private value may stop a fit: with ``on_invalid``
+    "error", in a sentence without values or counts. With "drop" such records are left
+    out, and nothing shows it.
+    """
+    usable = table.readable & (codes != UNKNOWN)
+    if not takes_missing:
+        usable &= ~table.incomplete
+    if on_invalid == "error" and not usable.all():
+        if (codes == UNKNOWN).any():
+            raise ParameterError(_UNKNOWN_LABEL)
+        raise ParameterError(_INCOMPLETE if table.readable.all() else _UNREADABLE)
+    labels_in_keys = privacy == "records"
+    return PrivateRecords(
+        table=table,
+        codes=codes,
+        units=None if groups is None else group_keys(groups, len(table)),
+        keys=record_keys(table, codes if labels_in_keys else None),
+        usable=usable,
+        labels_in_keys=labels_in_keys,
+    )
 
 
 def split_public_features(

@@ -1,42 +1,59 @@
-"""What type each column has: decided by public records, never by private ones.
+"""What type each column has: decided by public records or the caller.
 
 A column's type in a private table may depend on any of its records, so it is not looked
-at. Each cell is cast by itself; a cell that does not fit is missing.
+at. Each cell is converted by itself; a cell that does not fit is missing.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mapl.arrays import Array
 from mapl.errors import ParameterError
+from mapl.records import cells
+from mapl.records.columns import KINDS, convert
+from mapl.records.containers import cells_of, columns_of, container_kind
 
 _MISSING_TEXT = "(missing)"
 
 
 @dataclass(frozen=True)
 class Column:
-    """The type of a column: "number", "text", "category", "time" or "object".
+    """The type of a column.
 
-    Cells of an "object" column are kept as they are. ``dtype`` is that of the public
-    column, where the kind alone does not say it.
+    ``kind`` is "number", "text", "category", "time" or "duration". ``dtype`` is what
+    learners see in a frame, where the kind alone does not say it: that of the public
+    column. ``categories`` are the texts of a category's values.
     """
 
     kind: str
-    dtype: Any = None
+    dtype: Any = field(default=None, compare=False)
+    categories: tuple[str, ...] = ()
 
-    def cast(self, cells: Any) -> Any:
-        """Return a pandas column with each cell in this type, or missing."""
-        return _CASTS[self.kind](cells, self.dtype)
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ParameterError(
+                f"The kind of a column must be one of {', '.join(KINDS)}, got "
+                f"{self.kind!r}."
+            )
+
+    def convert(self, column: Any) -> Array:
+        """Return each cell in this type: floats, texts, codes or nanoseconds."""
+        return convert(column, self.kind, self.categories)
 
 
 @dataclass(frozen=True)
 class Schema:
     """The columns of a table by name, with their types.
+
+    ``container`` is what learners get: "pandas", "polars", "series", "texts", "array"
+    or "sparse". In the last two every column is a number.
 
     Examples
     --------
@@ -49,12 +66,26 @@ class Schema:
     [[47.0, 'York'], [nan, '7']]
     """
 
-    columns: Mapping[str, Column]
+    columns: Mapping[Any, Column]
+    container: str = "pandas"
+    precision: str = "float64"  # of numbers in an array
 
     @classmethod
     def of(cls, public: Any) -> Schema:
-        """Take the types of a public pandas frame as they are."""
-        return cls({name: _column(public[name].dtype) for name in public.columns})
+        """Return the types of a public table of any kind."""
+        container = container_kind(public)
+        names, columns = columns_of(public)
+        if container in ("array", "sparse"):
+            width = int(public.shape[1]) if container == "sparse" else len(columns)
+            single = getattr(public, "dtype", None) == np.float32
+            precision = "float32" if single else "float64"
+            return cls(
+                dict.fromkeys(range(width), Column("number")), container, precision
+            )
+        found = [_column_of(column) for column in columns]
+        if len(set(names)) < len(names):
+            raise ParameterError("The columns of a table must have different names.")
+        return cls(dict(zip(names, found, strict=True)), container)
 
     @classmethod
     def of_numbers_and_texts(cls, public: Any) -> Schema:
@@ -67,26 +98,43 @@ class Schema:
         """Return the schema of an encoder from `fit_encoder`."""
         return cls(_kinds(encoder.feature_names_in_, set(encoder.transformers_[0][2])))
 
+    @classmethod
+    def read(cls, path: Path) -> Schema:
+        """Read a schema from JSON: ``{"columns": {"age": {"kind": "number"}, ...}}``.
+
+        A category lists its values: ``{"kind": "category", "categories": [...]}``.
+        """
+        try:
+            form = json.loads(path.read_text(encoding="utf-8"))["columns"]
+            columns = {str(name): _column_from_json(one) for name, one in form.items()}
+        except ParameterError as error:
+            raise ParameterError(f"{path} holds no schema: {error}") from None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            columns = {}
+        if not columns:
+            raise ParameterError(
+                f'{path} holds no schema. It looks like this: {{"columns": {{"age": '
+                '{"kind": "number"}, "town": {"kind": "text"}}}.'
+            )
+        return cls(columns)
+
     @property
-    def number_columns(self) -> list[str]:
+    def number_columns(self) -> list[Any]:
         """The names of the columns that hold numbers."""
         return [
             name for name, column in self.columns.items() if column.kind == "number"
         ]
 
     @property
-    def other_columns(self) -> list[str]:
+    def other_columns(self) -> list[Any]:
         """The names of the other columns."""
         return [name for name in self.columns if name not in self.number_columns]
 
     def cast(self, table: Any) -> Any:
-        """Return a pandas frame with these columns, each cell in its column's type."""
-        import pandas as pd
+        """Return the table with each cell in its column's type, as learners see it."""
+        from mapl.records.table import canonical_table
 
-        cells = {
-            name: column.cast(table[name]) for name, column in self.columns.items()
-        }
-        return pd.DataFrame(cells, index=table.index)
+        return canonical_table(table, self).data
 
     def fit_encoder(
         self, typed: Any, *, min_frequency: int | None = None
@@ -118,127 +166,68 @@ class Schema:
         return encoder, np.asarray(numbers)
 
 
-def cast_like(X: Any, public: Any) -> Any:
-    """Give a private table the column types of the public one, cell by cell."""
-    if frame_kind(X) != frame_kind(public):
-        raise ParameterError(
-            "X and X_public must be of one kind: both pandas, both polars, or neither."
-        )
-    if frame_kind(X) == "polars":
-        return X.select(public.columns).cast(dict(public.schema), strict=False)
-    return X if frame_kind(X) is None else Schema.of(public).cast(X)
-
-
-def frame_kind(X: Any) -> str | None:
-    """Return "pandas" or "polars" for a data frame, None for anything else."""
-    if hasattr(X, "get_columns"):
-        return "polars"
-    return "pandas" if hasattr(X, "iloc") and X.ndim == 2 else None
-
-
-def cell_text(cell: Any) -> str:
-    """Return a cell as text: 7.0 reads "7", since pandas turns integers into floats
-    as soon as one of them is missing.
-    """
-    if isinstance(cell, float) and cell.is_integer():
-        return str(int(cell))
-    if hasattr(cell, "isoformat"):
-        return str(cell.isoformat()).removesuffix("T00:00:00")
-    return str(cell)
-
-
 def _kinds(names: Any, numbers: set[str]) -> dict[str, Column]:
     return {name: Column("number" if name in numbers else "text") for name in names}
 
 
-def _column(dtype: Any) -> Column:
-    """Return the kind of a public column by its dtype."""
-    import pandas as pd
+def _column_from_json(form: Mapping[str, Any]) -> Column:
+    """Return a column of a schema file; every field must be known."""
+    unknown = set(form) - {"kind", "categories"}
+    if unknown:
+        raise ParameterError(f"unknown field {sorted(unknown)[0]!r} in a column.")
+    found = [cells.text(value) for value in form.get("categories", [])]
+    if (form["kind"] == "category") == (not found):
+        raise ParameterError("a category, and nothing else, lists its categories.")
+    return Column(form["kind"], categories=tuple(one for one in found if one))
 
-    if isinstance(dtype, pd.CategoricalDtype):
-        return Column("category", dtype)
-    if dtype.kind in "fiub":
+
+# Types of public columns --------------------------------------------------------------
+
+
+def _column_of(column: Any) -> Column:
+    """Return the type of a public column: by its dtype, else by its values."""
+    dtype = getattr(column, "dtype", None)
+    if type(dtype).__name__ in ("CategoricalDtype", "Categorical", "Enum"):
+        return _category(column, dtype)
+    kind = getattr(dtype, "kind", None)
+    if kind in ("M", "m"):
+        return Column("time" if kind == "M" else "duration", dtype)
+    if kind is not None and kind in "fiub":
         return Column("number")
-    return Column("time", dtype) if dtype.kind in "mM" else Column("object")
+    found = _kind_of_values(cells_of(column))
+    keeps = found == "text" and str(dtype) in ("str", "string")
+    return Column(found, dtype if keeps else None)
 
 
-# One cast for each kind of column ---------------------------------------------------
+def _category(column: Any, dtype: Any) -> Column:
+    """Return the type of a categorical column of pandas or polars."""
+    if hasattr(column, "iloc"):
+        listed = dtype.categories.tolist()
+    elif type(dtype).__name__ == "Enum":
+        listed = list(dtype.categories)
+    else:  # polars numbers the categories of all columns together
+        listed = sorted(column.cast(str).drop_nulls().unique().to_list())
+    found = [cells.text(value) for value in listed]
+    if None in found or len(set(found)) < len(found):
+        raise ParameterError(
+            "The categories of a public column must be texts or numbers that differ."
+        )
+    return Column("category", dtype, tuple(str(one) for one in found))
 
 
-def _cast_numbers(column: Any, dtype: Any) -> Any:
-    """Finite floats; times are not numbers."""
-    import pandas as pd
-
-    if column.dtype.kind in "mM":
-        return pd.Series(np.nan, column.index)
-    cells = pd.to_numeric(column, errors="coerce").astype(np.float64)
-    return cells.where(np.isfinite(cells))
-
-
-def _cast_texts(column: Any, dtype: Any) -> Any:
-    texts = column.astype(object).map(cell_text, na_action="ignore")
-    return texts.where(column.notna(), np.nan).astype(object)
-
-
-def _cast_categories(column: Any, dtype: Any) -> Any:
-    import pandas as pd
-
-    return pd.Series(pd.Categorical(column, categories=dtype.categories), column.index)
-
-
-def _cast_objects(column: Any, dtype: Any) -> Any:
-    """The cells as they are; integers that a missing cell made floats are integers."""
-    import pandas as pd
-
-    cells = column.astype(object)
-    if column.dtype.kind == "f":
-        whole = [
-            int(cell) if isinstance(cell, float) and cell.is_integer() else cell
-            for cell in cells  # some of which may be pandas.NA
-        ]
-        cells = pd.Series(whole, column.index, dtype=object)
-    return cells.where(column.notna(), None)
-
-
-def _cast_times(column: Any, dtype: Any) -> Any:
-    """Times of a type; a time without a zone is in UTC where one is wanted.
-
-    The shortcuts give what `_cast_time` gives, cell by cell.
-    """
-    import pandas as pd
-
-    zone = getattr(dtype, "tz", None)
-    if column.dtype == dtype:
-        return column
-    if column.dtype.kind == dtype.kind and getattr(column.dtype, "tz", None) == zone:
-        try:
-            return column.astype(dtype)
-        except ValueError:  # some are out of its range
-            pass
-    unit = np.datetime_data(dtype)[0] if zone is None else dtype.unit
-    times = [_cast_time(cell, dtype.kind, unit, zone) for cell in column]
-    return pd.Series(times, column.index, dtype=dtype)
-
-
-def _cast_time(cell: Any, kind: str, unit: str, zone: Any) -> Any:
-    """Return one time or duration, NaT for a cell that is none."""
-    import pandas as pd
-
-    try:
-        if kind == "m":
-            return pd.Timedelta(cell).as_unit(unit)
-        time = pd.Timestamp(cell)
-        time = time.tz_localize("UTC") if time.tz is None else time
-        time = time.tz_convert(zone or "UTC").as_unit(unit)
-        return time if zone else time.tz_localize(None)
-    except (TypeError, ValueError, OverflowError):
-        return pd.NaT
-
-
-_CASTS = {
-    "number": _cast_numbers,
-    "text": _cast_texts,
-    "category": _cast_categories,
-    "time": _cast_times,
-    "object": _cast_objects,
-}
+def _kind_of_values(values: Any) -> str:
+    """Return the type of values of several types; only public values come here."""
+    if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
+        return "number"
+    if isinstance(values, np.ndarray) and values.dtype.kind in "mM":
+        return "time" if values.dtype.kind == "M" else "duration"
+    given = [value for value in values if not cells.is_missing(value)]
+    if given and not any(isinstance(value, str | bytes) for value in given):
+        for kind, reads in (
+            ("number", lambda value: cells.number(value) == cells.number(value)),
+            ("time", lambda value: cells.time(value) != cells.NAT),
+            ("duration", lambda value: cells.duration(value) != cells.NAT),
+        ):
+            if all(map(reads, given)):
+                return kind
+    return "text"

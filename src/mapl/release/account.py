@@ -5,7 +5,7 @@ An account is charged before any noise is drawn, and nothing is ever refunded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,6 +17,7 @@ from mapl.privacy.events import Event
 
 if TYPE_CHECKING:
     from mapl.ledger.job import State, StoredStep
+    from mapl.teachers.voting import Checkpoints
 
 
 class Account(Protocol):
@@ -48,8 +49,8 @@ class Account(Protocol):
     ) -> tuple[State, bytes]:
         """Commit a reply before it leaves; return what was committed first."""
 
-    def checkpoint_dir(self) -> AbstractContextManager[str | None]:
-        """A private folder for finished teachers, if the account outlives a crash."""
+    def checkpoints(self) -> AbstractContextManager[Checkpoints | None]:
+        """Where finished votes are kept, if the account outlives a crash."""
 
     def receipt(self) -> str | dict[str, Any]:
         """Return what a certificate says of the account: a sentence, or for a ledger
@@ -114,8 +115,8 @@ class Budget:
         return state, reply
 
     @contextmanager
-    def checkpoint_dir(self) -> Iterator[None]:
-        """Provide no folder: nothing survives a crash."""
+    def checkpoints(self) -> Iterator[None]:
+        """Provide none: nothing survives a crash."""
         yield None
 
     def receipt(self) -> str:
@@ -142,6 +143,7 @@ def open_account(
     note: str,
     seed: int,
     keys: Words,
+    assignment: Callable[[int], bytes],
 ) -> Account:
     """Open the account that a release is charged to.
 
@@ -149,7 +151,8 @@ def open_account(
     states prices at this delta. ``request`` is everything that identifies the release,
     ``note`` is for the ledger's history: public values only. ``seed`` seeds the private
     computation, unless the same job was begun before. ``keys`` are digests of the
-    records, by which the ledger notices a mix-up.
+    records, by which the ledger notices a mix-up; ``assignment`` returns, for a seed, a
+    digest of which record is in which chunk: a job goes on with that one alone.
     """
     check_ledger(ledger, dataset)
     if ledger is None:
@@ -158,5 +161,5 @@ def open_account(
 
     opened = Ledger(ledger)
     job = opened.job(str(dataset), request, delta=delta, what=note)
-    job.begin({"seed": seed, "data": opened.records_digest(keys)})
+    job.begin(seed, data=opened.records_digest(keys), assignment=assignment)
     return job

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -11,10 +10,11 @@ from sklearn.utils import _safe_indexing
 from mapl.arrays import Integers, Ints, n_rows
 from mapl.privacy.votes import NO_VOTE
 from mapl.progress import Progress
+from mapl.records.table import copy_of
 from mapl.teachers import linear
+from mapl.teachers.silence import teacher_surroundings
 from mapl.teachers.stacked import CoefficientStack
 from mapl.teachers.training import Teacher
-from mapl.teachers.workers import no_warnings, run_tasks
 
 if TYPE_CHECKING:  # loaded when teachers are asked; workers that train do without it
     from mapl.teachers.trees import Ensemble, Trees
@@ -22,18 +22,12 @@ if TYPE_CHECKING:  # loaded when teachers are asked; workers that train do witho
 _BLOCK_CELLS = 1 << 24  # cells of the public data that are asked at a time
 
 
-def ask(
-    teachers: list[Teacher | None],
-    features: Any,
-    *,
-    n_classes: int,
-    n_jobs: int | None = None,
-) -> Integers:
+def ask(teachers: list[Teacher | None], features: Any, *, n_classes: int) -> Integers:
     """Return the votes of all teachers, shape (n_teachers, n_queries).
 
     The public data is read in blocks, so memory stays bounded by the votes themselves.
     """
-    return Panel(teachers, n_classes=n_classes).ask(features, n_jobs=n_jobs)
+    return Panel(teachers, n_classes=n_classes).ask(features)
 
 
 class Panel:
@@ -48,7 +42,7 @@ class Panel:
         self.teachers, self.n_classes = teachers, n_classes
         from mapl.teachers.trees import Ensemble, Trees
 
-        with no_warnings():
+        with teacher_surroundings():
             forms = [_fast_form(teacher) for teacher in teachers]
         self._linear = [j for j, form in enumerate(forms) if isinstance(form, tuple)]
         self._trees = [j for j, form in enumerate(forms) if isinstance(form, Ensemble)]
@@ -65,7 +59,7 @@ class Panel:
                 codes = cast(Teacher, teachers[j]).model_codes()
                 row[: len(codes)] = codes
 
-    def ask(self, features: Any, *, n_jobs: int | None = None) -> Integers:
+    def ask(self, features: Any) -> Integers:
         """Return the votes, shape (n_teachers, n_queries)."""
         n = n_rows(features)
         dtype = np.int8 if self.n_classes <= 127 else np.int32
@@ -74,13 +68,13 @@ class Panel:
         for start in range(0, n, step):
             rows = slice(start, min(n, start + step))
             block = features if step >= n else _safe_indexing(features, rows)
-            with no_warnings():
-                self._ask_block(block, votes[:, rows], n_jobs)
+            with teacher_surroundings():
+                self._ask_block(block, votes[:, rows])
         return votes
 
-    def _ask_block(self, block: Any, votes: Integers, n_jobs: int | None) -> None:
+    def _ask_block(self, block: Any, votes: Integers) -> None:
         """Write the votes on a block; teachers without a fast form are asked by
-        predict.
+        predict, each with a copy that it may write to.
         """
         each = list(self._others)
         numbers = _numbers(block) if self._stack or self._forest else None
@@ -95,19 +89,13 @@ class Panel:
                 votes[self._trees] = np.take_along_axis(self._codes, own, axis=1)
             else:
                 each += self._trees
-
-        def make_task(i: int) -> Callable[[], Any]:
-            return lambda: _vote(self.teachers[each[i]], block)
-
         with Progress("Asking teachers", len(self.teachers)) as progress:
             # How many teachers have votes at all is private: the bar does not show it.
             progress.advance(len(self.teachers) - len(each))
-            answers = run_tasks(
-                make_task, len(each), progress, n_jobs=n_jobs, threads=True
-            )
-            for j, answer in zip(each, answers, strict=True):
-                if answer is not None:
+            for j in each:
+                if (answer := _vote(self.teachers[j], block)) is not None:
                     votes[j] = answer
+                progress.advance(1)
 
 
 def _fast_form(teacher: Teacher | None) -> tuple[Any, ...] | Ensemble | None:
@@ -145,10 +133,15 @@ def _numbers(block: Any) -> Any:
 def _vote(teacher: Teacher | None, features: Any) -> Ints | None:
     """Return the votes of one teacher; None if it has none, or not one for each row."""
     try:
-        votes = None if teacher is None else teacher.vote(features)
+        votes = None if teacher is None else teacher.vote(_own_copy(teacher, features))
     except Exception:
         return None
     return votes if votes is not None and len(votes) == n_rows(features) else None
+
+
+def _own_copy(teacher: Teacher, features: Any) -> Any:
+    """Return a copy for a model to read, which may write to it."""
+    return features if teacher.model is None else copy_of(features)
 
 
 def _n_columns(data: Any) -> int:

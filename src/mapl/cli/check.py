@@ -1,0 +1,92 @@
+"""``mapl check`` and ``mapl clean``: for the holder of the records alone."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import rich_click as click
+
+from mapl.cli.output import (
+    FILE,
+    errors_in_one_line,
+    json_option,
+    show_result,
+    show_table,
+    split_at_commas,
+)
+from mapl.errors import ParameterError
+
+_WARNING = "This tells of private records. It is for their holder, not for publication."
+
+
+@click.command()
+@click.argument("private", type=FILE)
+@click.option(
+    "--schema",
+    required=True,
+    type=FILE,
+    help="Types of the columns: a JSON file, or the public records.",
+)
+@click.option("--target", help="Column with the labels.")
+@click.option("--classes", help="All labels that may occur, separated by commas.")
+@click.option("--groups", help="Column that says whose record it is.")
+@json_option
+@errors_in_one_line
+def check(
+    private: Path,
+    schema: Path,
+    target: str | None,
+    classes: str | None,
+    groups: str | None,
+    as_json: bool,
+) -> None:
+    """Tell the holder of PRIVATE what does not fit, and how often.
+
+    Not for publication: the counts are private.
+    """
+    if bool(target) != bool(classes):
+        raise ParameterError("--target and --classes must be given together.")
+    from mapl.records.misfits import count_misfits
+
+    types = _read_schema(schema, [name for name in (target, groups) if name])
+    names = split_at_commas(classes)
+    found = count_misfits(private, types, target=target, classes=names, groups=groups)
+    if as_json:
+        click.echo(json.dumps({"not_for_publication": _WARNING, **found}))
+        return
+    click.echo(_WARNING)
+    lines = {"records": found["records"], "unreadable_lines": found["unreadable_lines"]}
+    show_result(lines, False)
+    show_table(
+        ("column", "kind", "missing", "does not fit"),
+        [
+            (name, one["kind"], str(one["missing"]), str(one["does_not_fit"]))
+            for name, one in found["columns"].items()
+        ],
+    )
+
+
+def _read_schema(path: Path, without: list[str]) -> Any:
+    from mapl.records.files import read_public
+    from mapl.records.schema import Schema
+
+    if path.suffix == ".json":
+        return Schema.read(path)
+    public = read_public(path, without="", categories=[])
+    return Schema.of_numbers_and_texts(public.drop(columns=without, errors="ignore"))
+
+
+@click.command()
+@json_option
+@errors_in_one_line
+def clean(as_json: bool) -> None:
+    """Remove what killed fits left on this machine: checkpoints, temporary folders.
+
+    Fits that are to go on train their teachers again; charges and answers stay in the
+    ledger.
+    """
+    from mapl.ledger.secrecy import remove_checkpoints
+    from mapl.teachers.isolation import remove_stale_folders
+
+    removed = remove_checkpoints()
+    show_result({"jobs": removed, "folders": remove_stale_folders()}, as_json)

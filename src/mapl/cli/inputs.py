@@ -1,0 +1,178 @@
+"""The files of ``mapl learn``: the public one decides the types of the private one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from mapl.errors import ParameterError
+
+if TYPE_CHECKING:
+    from mapl.records.schema import Schema
+    from mapl.records.table import Table
+
+_LARGE_OVERLAP = 0.5  # of what is not explained by copies among the private records
+_MOSTLY_COPIES = 0.9  # of the private records: then nothing can be told
+
+
+@dataclass(frozen=True, repr=False)
+class Records:
+    """The private records that have a label, and a group if groups are asked for."""
+
+    table: Table
+    labels: list[str | None]
+    groups: list[str | None] | None
+
+    def refuse_overlap(self, public: Any) -> None:
+        """Refuse public records most of which are private ones, too.
+
+        Copies are common in some data. So the share of public records that are found
+        among the private ones is compared with that of private records which have a
+        copy there. Where nearly all have one, a public record is like many people's.
+        """
+        import numpy as np
+
+        from mapl.records.keys import record_keys
+        from mapl.records.table import canonical_table
+
+        def as_set(table: Table) -> tuple[Any, Any]:
+            rows = record_keys(table, None).view("V16").reshape(-1)
+            return np.unique(rows, return_counts=True)
+
+        private, copies = as_set(self.table)
+        shown, counts = as_set(canonical_table(public, self.table.schema))
+        found = counts[np.isin(shown, private)].sum() / max(1, counts.sum())
+        usual = copies[copies > 1].sum() / max(1, copies.sum())
+        large = found - usual > _LARGE_OVERLAP * (1 - usual)
+        if usual < _MOSTLY_COPIES and large:
+            raise ParameterError(
+                "Most of the public records are private records, too: labels.parquet "
+                "would publish their features. Take other public records, or permit it "
+                "with --allow-overlap."
+            )
+
+
+@dataclass(frozen=True, repr=False)
+class Inputs:
+    """The public records, and where the private ones are."""
+
+    public: Any
+    private: Path
+    schema: Schema
+    only_in_one: list[str]
+    target: str
+    groups: str | None
+
+    def read_records(self, classes: list[str], *, on_invalid: str) -> Records:
+        """Read the private records; those without a label or a group are left out."""
+        import numpy as np
+
+        from mapl.records.files import is_missing, read_private
+
+        _say_what_is_left_out(self.target, self.groups)
+        needed = [self.target, *([self.groups] if self.groups else [])]
+        file = read_private(self.private, self.schema, texts=needed)
+        if not file.readable and on_invalid == "error":
+            raise ParameterError(
+                f"{self.private} has a line that cannot be read: it has another number "
+                "of cells than the first line, an open quote, or bytes that are not "
+                "UTF-8. See mapl check, or leave such lines out with --on-invalid drop."
+            )
+        labels = file.texts[self.target]
+        kept = [not is_missing(label, classes) for label in labels]
+        if self.groups:
+            owners = file.texts[self.groups]
+            kept = [k and not is_missing(o) for k, o in zip(kept, owners, strict=True)]
+        rows = np.flatnonzero(kept)
+        return Records(
+            file.table.take(rows),
+            [labels[i] for i in rows],
+            [file.texts[self.groups][i] for i in rows] if self.groups else None,
+        )
+
+    def encode(self, encoder: Any, records: Records, width: int) -> Any:
+        """Return the records as numbers; scikit-learn encodes no empty table."""
+        import numpy as np
+
+        if not len(records.table):
+            return np.empty((0, width))
+        return encoder.transform(records.table.data)
+
+    def show_columns(self) -> None:
+        """Show the type of each column; column names and the public file are public."""
+        if self.only_in_one:
+            names = ", ".join(self.only_in_one)
+            click.echo(f"Left out, only in one of the files: {names}", err=True)
+        numbers, texts = self.schema.number_columns, self.schema.other_columns
+        click.echo(f"Numbers: {', '.join(numbers) or 'none'}", err=True)
+        click.echo(f"Categories: {', '.join(texts) or 'none'}", err=True)
+        public = self.public
+        many = [name for name in texts if public[name].nunique() > 0.5 * len(public)]
+        if many:
+            click.echo(
+                f"Nearly every value differs in {', '.join(many)}: names and ID "
+                "numbers teach nothing. Leave them out with --drop.",
+                err=True,
+            )
+
+
+def _say_what_is_left_out(target: str, groups: str | None) -> None:
+    """Say it whether there are such records or not: that is private."""
+    needed = f" or a {groups!r}" if groups else ""
+    click.echo(
+        f"Records without a {target!r}{needed}, if any, are left out. NA and the "
+        "like count as missing, unless --classes names them.",
+        err=True,
+    )
+    if not groups:
+        click.echo(
+            "Protects single records; if a person may have several, use --groups COL.",
+            err=True,
+        )
+
+
+def read_inputs(
+    private: Path,
+    pool: Path,
+    *,
+    target: str,
+    groups: str | None,
+    drop: list[str],
+    categories: list[str],
+) -> Inputs:
+    """Read the public file; what is wrong with columns shows before anything is
+    spent.
+    """
+    from mapl.records.files import check_column, column_names, read_public
+    from mapl.records.schema import Schema
+
+    if pool.resolve() == private.resolve():
+        raise ParameterError(
+            "--public is the private file itself: labels.parquet would publish it."
+        )
+    public = read_public(pool, without=target, categories=categories)
+    names = column_names(private)
+    unused = {target, *drop, *([groups] if groups else [])}
+    for name in (target, *([groups] if groups else []), *drop):
+        check_column(name, names, private)
+    shared = [c for c in public.columns if c in names and c not in unused]
+    if not shared:
+        raise ParameterError(f"{private} and {pool} have no column in common.")
+    if "label" in shared:
+        raise ParameterError(
+            f"Column 'label' of {pool} has the name of what labels.parquet adds. "
+            "Rename it, or leave it out with --drop label."
+        )
+    for name in categories:
+        if name not in shared:
+            raise ParameterError(
+                f"--categories: {name!r} is not among the columns that are learned "
+                f"from: {', '.join(shared)}."
+            )
+    only_in_one = sorted((set(public.columns) | set(names)) - unused - set(shared))
+    public = public[shared]
+    schema = Schema.of_numbers_and_texts(public)
+    return Inputs(public, private, schema, only_in_one, target, groups)

@@ -1,0 +1,68 @@
+"""Records as scikit-learn checks them, without a value in a message."""
+
+from typing import Any
+
+import numpy as np
+
+from mapl.errors import ParameterError
+
+
+def validate_records(owner: Any, X: Any, *, reset: bool) -> Any:
+    """Check numbers as scikit-learn does; let frames and texts through.
+
+    Missing numbers are allowed: whether the learner takes them is tried. No message
+    shows a value.
+    """
+    from sklearn.utils.validation import validate_data
+
+    if hasattr(X, "column_names") and hasattr(X, "to_pandas"):
+        X = X.to_pandas()  # a pyarrow Table, which few learners take
+    if hasattr(X, "iloc") or hasattr(X, "get_columns") or _is_text(X):
+        return validate_data(owner, X, reset=reset, skip_check_array=True)
+    if isinstance(X, list | tuple):
+        X = _list_to_floats(X)
+    try:
+        return validate_data(
+            owner,
+            X,
+            reset=reset,
+            accept_sparse=["csr"],
+            ensure_all_finite="allow-nan",
+            dtype="numeric",
+        )
+    except ValueError as error:
+        raise _without_values(error) from None
+    except OverflowError:
+        raise ParameterError(
+            "X must hold numbers that a float can hold, got one that is too large."
+        ) from None
+
+
+def _without_values(error: ValueError) -> ValueError:
+    """Return scikit-learn's error, without the records that it may show."""
+    message = str(error)
+    if "could not convert" in message:
+        return ParameterError(
+            "X must hold numbers only, got a text. Pass a DataFrame and an estimator "
+            "that is a pipeline which encodes its columns."
+        )
+    if "array=" in message or "Complex data" in message:
+        first = message.partition("array=")[0].partition("\n")[0].rstrip(": ")
+        return ParameterError(
+            f"{first}. Reshape your data: one row a record, real numbers."
+        )
+    return ParameterError(message)
+
+
+def _is_text(X: Any) -> bool:
+    first = X[0] if isinstance(X, list) and X else None
+    array_of_text = isinstance(X, np.ndarray) and X.ndim == 1 and X.dtype.kind in "OUT"
+    return isinstance(first, str) or array_of_text
+
+
+def _list_to_floats(rows: Any) -> Any:
+    """Convert cell by cell; what is not a number is left to the checks."""
+    try:
+        return np.asarray(rows, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        return rows

@@ -250,6 +250,8 @@ class PrivateClassifier(
         check_classifier(self._estimator())
         if self.classes is not None:
             declared_classes(self.classes)
+        elif self.on_invalid == "drop":
+            raise ParameterError("classes must be given where on_invalid is 'drop'.")
         check_ledger(self.ledger, self.dataset)
         seed_of(self.random_state)
 
@@ -300,6 +302,19 @@ class PrivateClassifier(
         self.n_public_ = n_rows(pool)
         schema = Schema.of(pool)
         table = canonical_table(pool, schema)
+        self._rehearse(table, pool)
+        private = records.private_records(
+            canonical_table(X, schema),
+            codes,
+            groups,
+            takes_missing=self._rehearsal.takes_missing,
+            on_invalid=self.on_invalid,
+            privacy=self.privacy,
+        )
+        return private, table, pool
+
+    def _rehearse(self, table: Table, pool: Any) -> None:
+        """Choose what to run, and try what can fail for a public reason."""
         self.n_teachers_, self.plan_ = choose_setting(
             self.plan,
             mechanism=self.mechanism,
@@ -314,15 +329,6 @@ class PrivateClassifier(
         self._rehearsal = rehearse(
             self._estimator(), self._student(), table, pool, self.classes_, soft=soft
         )
-        private = records.private_records(
-            canonical_table(X, schema),
-            codes,
-            groups,
-            takes_missing=self._rehearsal.takes_missing,
-            on_invalid=self.on_invalid,
-            privacy=self.privacy,
-        )
-        return private, table, pool
 
     def _validate(self, X: Any, *, reset: bool) -> Any:
         return validate_records(self, X, reset=reset)

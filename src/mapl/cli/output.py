@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import rich_click as click
+from click.exceptions import ClickException, Exit
 
 from mapl.errors import (
     BudgetExceededError,
@@ -46,8 +47,8 @@ def errors_in_one_line(command: Callable[..., Any]) -> Callable[..., Any]:
         except MaplError as error:
             click.echo(f"Error: {error}", err=True)
             sys.exit(_EXIT_CODES.get(type(error), 2))
-        except (click.ClickException, click.exceptions.Exit, BrokenPipeError):
-            raise  # click knows what to do; of the last, that the reader has seen enough
+        except (ClickException, Exit, BrokenPipeError):  # click knows what to do
+            raise
         except OSError as error:
             message = f"{error.filename}: {error.strerror}" if error.filename else error
             click.echo(f"Error: {message}.", err=True)

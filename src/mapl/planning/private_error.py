@@ -22,6 +22,7 @@ from mapl.release.labeler import release_count
 from mapl.teachers.isolation import sendable
 from mapl.teachers.voting import Chunks, votes_on_own_points
 
+_PUBLIC = ("n_teachers", "n_records", "largest", "classes")  # as in a certificate
 _MOST_NOISE = 0.25  # on an error: beyond, nothing is learned
 
 
@@ -110,7 +111,6 @@ def private_error(
     names = certificate.labels_as_json(labels)
     sizes = (float(epsilon), float(delta), k, n_records, float(largest), names)
     request = (*sizes, groups is not None, random_state, learner_digest(estimator))
-    public = {"n_teachers": k, "n_records": n_records, "classes": names}
     account = budget or open_account(
         epsilon=sizes[0],
         delta=sizes[1],
@@ -137,7 +137,7 @@ def private_error(
             delta=sizes[1],
             **certificate.protection(grouped=groups is not None),
             mechanism="private error",
-            public=public | {"largest": sizes[4]},
+            public=dict(zip(_PUBLIC, sizes[2:], strict=True)),
             ledger=account.receipt(),
         ),
     )

@@ -26,7 +26,8 @@ demo: setup  ## show what mapl does, in under a minute
 test: setup  ## run all tests, in parallel
 	$(BIN)/python -m pytest -n auto
 
-stress: setup  ## kill the ledger's writers two thousand times
+stress: setup  ## ten thousand neighbours, and two thousand kills of a ledger's writers
+	MAPL_FUZZ=15 $(BIN)/python -m pytest -n auto --hypothesis-seed=random tests/fuzz
 	MAPL_KILLS=2000 $(BIN)/python -m pytest tests/ledger/test_ledger_crashes.py
 
 check: setup format lint types coverage  ## all that CI runs

@@ -1,7 +1,9 @@
+import json
 import re
 import traceback
 import warnings
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import (
     LinearRegression,
     LogisticRegression,
@@ -32,8 +35,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from mapl import ABSTAIN, PrivacyWarning, PrivateClassifier, accounting
-from mapl.errors import ParameterError
+from mapl import ABSTAIN, PrivacyWarning, PrivateClassifier, accounting, certificate
+from mapl.errors import CertificateError, MaplError, ParameterError
 from mapl.planning import mostly_noise_message, plan, teachers_for
 from mapl.records.encoding import public_features
 
@@ -419,6 +422,10 @@ def test_classes_read_from_private_labels_are_warned_of() -> None:
         ({"random_state": -1}, "random_state must be an integer >= 0"),
         ({"classes": [0, 7]}, "label that is not among classes"),
         ({"ledger": "sqlite:///b.db"}, "must be given together"),
+        ({"time_limit": 0}, "time_limit must be a finite number > 0, got 0"),
+        ({"on_invalid": "guess"}, "on_invalid must be one of 'error', 'drop'"),
+        ({"classes": [0, None]}, "classes must name every label"),
+        ({"classes": 2}, "classes must name every label"),
         ({"estimator": LinearRegression()}, "must be a classifier, got a regressor"),
         ({"classes": []}, "classes must name every label"),
         ({"delta": 1e-17}, "No noise can be certified.*1e-15 or more"),
@@ -590,3 +597,127 @@ def test_one_record_does_not_decide_in_what_form_a_list_comes() -> None:
     with pytest.raises(ValueError, match="not compatible with arrays") as caught:
         model.fit([["s3cret", 1.0]] * 80, [0, 1] * 40, X_public=rows)
     assert "s3cret" not in str(caught.value)
+
+
+# Sealed -----------------------------------------------------------------------------
+
+
+def test_records_that_do_not_fit_are_refused_or_dropped() -> None:
+    X, y, pool, *_ = data(400)
+    holed = X.copy()
+    holed[3, 2] = np.nan
+    model = quick(classes=[0, 1])
+    with pytest.raises(ParameterError, match="contains NaN or a cell that does not"):
+        model.fit(holed, y, X_public=pool)
+    with pytest.raises(ParameterError, match="not among classes"):
+        model.fit(X, [7, *y[1:]], X_public=pool)
+    model.set_params(on_invalid="drop")
+    odd = [list(row) for row in holed]
+    odd[5], odd[6][0] = odd[5][:3], "a text"
+    model.fit(odd, [7, *y[1:]], X_public=pool)
+    assert "seen by the holder" not in model.certificate_["public"]["assumed"]
+    with pytest.raises(ParameterError, match="classes must be given where"):
+        quick(on_invalid="drop").fit(X, y, X_public=pool)
+    strict = quick(classes=[0, 1]).fit(X, y, X_public=pool)
+    assert "seen by the holder alone" in strict.certificate_["public"]["assumed"]
+
+
+def test_numbers_that_no_float_holds_are_refused_without_showing_them() -> None:
+    X, y, pool, *_ = data(100)
+    odd = X.astype(object)
+    odd[0, 0] = 10**400
+    with pytest.raises(ParameterError, match="that a float can hold") as caught:
+        quick(classes=[0, 1]).fit(odd, y, X_public=pool)
+    assert "000" not in str(caught.value)
+
+
+def test_a_pipeline_that_imputes_takes_missing_cells() -> None:
+    X, y, pool, *_ = data(400)
+    holed = X.copy()
+    holed[::7, 2] = np.nan
+    learner = make_pipeline(SimpleImputer(), LogisticRegression())
+    quick(estimator=learner, classes=[0, 1]).fit(holed, y, X_public=pool)
+    sparse = quick(estimator=LogisticRegression(), classes=[0, 1])
+    bad = sp.csr_matrix(holed)
+    with pytest.raises(ParameterError, match="contains NaN"):
+        sparse.fit(bad, y, X_public=sp.csr_matrix(pool))
+
+
+def test_private_cells_never_stop_a_fit_where_they_may_not() -> None:
+    X, y, pool, *_ = data(300)
+    public = pd.DataFrame(pool).add_prefix("x")
+    odd: list[Any] = [10**400, Decimal("1E+10000000"), [1], b"\xff", "new", 1j, None]
+    frame = pd.DataFrame(X).add_prefix("x").astype(object)
+    for i, value in enumerate(odd):
+        frame.at[i, "x1"] = value
+    learner = make_pipeline(SimpleImputer(), LogisticRegression())
+    model = quick(estimator=learner, classes=[0, 1], on_invalid="drop")
+    model.fit(frame, y, X_public=public)
+    assert model.public_labels_.shape == (1000,)
+
+
+def test_no_records_at_all_are_a_fit_like_any_other() -> None:
+    _, _, pool, X_test, _ = data()
+    model = quick(classes=[0, 1], on_invalid="drop")
+    model.fit(np.empty((0, 10)), [], X_public=pool)
+    assert model.predict(X_test).shape == (500,)
+
+
+def test_a_fit_without_declared_classes_says_so_in_its_sentence() -> None:
+    X, y, pool, *_ = data(200)
+    with pytest.warns(PrivacyWarning):
+        model = quick().fit(X, y, X_public=pool)
+    sentence = model.certificate_["guarantee"]
+    assert sentence.endswith("The list of classes is not protected.")
+    certificate.verify(model.certificate_)
+    with pytest.raises(CertificateError, match="sentence"):
+        certificate.verify(model.certificate_ | {"guarantee": sentence[:-38]})
+    old = model.certificate_ | {"form": "mapl certificate/1"}
+    certificate.verify(old | {"guarantee": sentence[:-38]})
+
+
+def test_a_certificate_is_json_whatever_the_parameters_are() -> None:
+    X, y, pool, *_ = data(200)
+    days = np.array(["2020-01-01", "2020-01-02"], dtype="M8[D]")
+    model = PrivateClassifier(
+        epsilon=np.float32(4),
+        delta=np.float32(1e-5),
+        n_teachers=np.int16(40),
+        n_records=np.uint16(200),
+        classes=days,
+        random_state=np.int64(0),
+    )
+    model.fit(X, days[y], X_public=pool)
+    assert json.loads(json.dumps(model.certificate_))["public"]["classes"] == [
+        *("2020-01-01", "2020-01-02")
+    ]
+
+
+def test_a_password_is_shown_nowhere() -> None:
+    model = PrivateClassifier(ledger="postgresql://me:s3cr3t@host/db", dataset="d")
+    shown = repr(model) + str(model) + model._repr_html_()
+    shown += str(model._repr_mimebundle_())
+    assert "s3cr3t" not in shown
+    assert "me:***@host" in repr(model)
+
+
+def test_a_teacher_that_changes_the_points_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It gets copies, so this cannot happen; if it does, nothing is released."""
+
+    def careless(estimator: Any, chunks: Any, points: Any, **_: Any) -> Any:
+        points += 1
+        return np.zeros((40, len(points)), dtype=np.int8)
+
+    monkeypatch.setattr("mapl.estimator.collect_votes", careless)
+    X, y, pool, *_ = data(200)
+    with pytest.raises(MaplError, match="changed the public points"):
+        quick(classes=[0, 1]).fit(X, y, X_public=pool)
+
+
+def test_few_public_points_are_not_tried() -> None:
+    X, y, pool, *_ = data(200)
+    quick(classes=[0, 1]).fit(X, y, X_public=pool[:20])
+    with pytest.raises(ParameterError, match="contains NaN"):
+        quick(classes=[0, 1]).fit(np.full_like(X, np.nan), y, X_public=pool[:20])

@@ -15,7 +15,6 @@ from mapl.errors import (
     MaplError,
     ParameterError,
     PrivacyWarning,
-    hide_passwords,
     integer,
     one_of,
     positive,
@@ -23,6 +22,7 @@ from mapl.errors import (
 )
 from mapl.learners import (
     MODEL_SELECTION,
+    PasswordsHidden,
     check_classifier,
     default_classifier,
     fit_labels,
@@ -39,11 +39,7 @@ from mapl.records import private as records
 from mapl.records.containers import unwrapped
 from mapl.records.encoding import public_features
 from mapl.records.keys import record_keys
-from mapl.records.labels import (
-    checked_labels,
-    classes_and_codes,
-    declared_classes,
-)
+from mapl.records.labels import checked_labels, classes_and_codes, declared_classes
 from mapl.records.private import PrivateRecords
 from mapl.records.schema import Schema
 from mapl.records.table import Table, canonical_table, copy_of
@@ -59,7 +55,11 @@ from mapl.teachers.voting import Checkpoints, Chunks, collect_votes
 
 
 class PrivateClassifier(
-    StudentPredictions, MetaEstimatorMixin, ClassifierMixin, BaseEstimator
+    StudentPredictions,
+    PasswordsHidden,
+    MetaEstimatorMixin,
+    ClassifierMixin,
+    BaseEstimator,
 ):
     """Learn a classifier from private records that may be published.
 
@@ -435,10 +435,6 @@ class PrivateClassifier(
             self.student_ = fit_to_rounds(
                 student, pool, answers, features, self.classes_, n_jobs=self.n_jobs
             )
-
-    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
-        """Return the parameters; a password in the ledger's URL is not shown."""
-        return hide_passwords(super().__repr__(N_CHAR_MAX))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -16,7 +16,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 
 from mapl.arrays import Array, Floats, n_rows
-from mapl.errors import ParameterError, integer
+from mapl.errors import ParameterError, hide_passwords, integer
 
 
 def default_classifier() -> LogisticRegression:
@@ -116,6 +116,22 @@ def in_model_selection() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+class PasswordsHidden:
+    """A mixin for estimators with a URL among their parameters."""
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        # scikit-learn's own passes the limit by name
+        shown: str = BaseEstimator.__repr__(self, N_CHAR_MAX=N_CHAR_MAX)
+        return hide_passwords(shown)
+
+    def _repr_html_inner(self) -> str:
+        return hide_passwords(BaseEstimator._repr_html_inner(self))
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle = BaseEstimator._repr_mimebundle_(self, **kwargs)
+        return {kind: hide_passwords(text) for kind, text in bundle.items()}
 
 
 def _inner_has(name: str) -> Any:

@@ -15,7 +15,10 @@ from click.testing import CliRunner
 from mapl.cli import main
 from mapl.cli.inputs import Inputs
 from mapl.cli.output import errors_in_one_line
+from mapl.errors import ParameterError
 from mapl.publish import report
+from mapl.publish.bundle import TRUSTED_TYPES
+from mapl.records.files import column_names, read_private
 from mapl.records.schema import Column, Schema
 
 
@@ -606,3 +609,177 @@ def test_epsilon_is_required_unless_there_is_a_plan(
     inputs = ("learn", folder / "private.csv", "--target", "rich")
     inputs += ("--public", folder / "public.parquet", "--out", tmp_path / "no")
     assert "Missing option '--epsilon'" in run(*inputs, code=2).stderr
+
+
+# Sealed -----------------------------------------------------------------------------
+
+
+def test_classes_must_be_declared_or_given_up(folder: Path, tmp_path: Path) -> None:
+    for more in ((), ("--classes", "no,yes", "--classes-from-data")):
+        message = learn(folder, tmp_path / "out", *more, code=2).stderr
+        assert "--classes must list all labels" in message
+        assert "--classes-from-data" in message
+
+
+def test_a_copy_of_the_private_file_is_not_public(tmp_path: Path) -> None:
+    frame = table(600, 0).assign(income=np.random.default_rng(0).normal(size=600))
+    frame.to_csv(tmp_path / "private.csv", index=False)
+    frame.drop(columns="rich").to_parquet(tmp_path / "public.parquet")
+    command = ("learn", tmp_path / "private.csv", "--target", "rich", "--epsilon", 4)
+    command += ("--public", tmp_path / "public.parquet", "--classes", "no,yes")
+    command += ("--teachers", 9, "--drop", "person", "--out", tmp_path / "out")
+    message = run(*command, code=2).stderr
+    assert "permit it with --allow-overlap" in message
+    assert not (tmp_path / "out").exists()
+    run(*command, "--allow-overlap")
+
+
+def odd_file(folder: Path) -> Path:
+    """Fifty good records, and some that cannot be read or do not fit."""
+    rng = np.random.default_rng(0)
+    lines = [
+        f"{age},York,{'yes' if age > 50 else 'no'}" for age in rng.integers(90, size=50)
+    ]
+    bad = [
+        "40,York",
+        "41,York,yes,",
+        '42,"York,yes',
+        "x,York,no",
+        "43,York,maybe",
+        ",,",
+    ]
+    path = folder / "odd.csv"
+    path.write_bytes(
+        "\n".join(["age,town,rich", *lines, *bad]).encode() + b"\n\xff,a,no\n"
+    )
+    return path
+
+
+def test_check_tells_the_holder_what_does_not_fit(tmp_path: Path, folder: Path) -> None:
+    path = odd_file(tmp_path)
+    command = ("check", path, "--schema", folder / "public.parquet", "--target", "rich")
+    command += ("--classes", "no,yes")
+    # the public file has a column that the private one lacks
+    assert "only_public" in run(*command, code=2).stderr
+    public = pd.read_parquet(folder / "public.parquet").drop(columns="only_public")
+    public.to_parquet(tmp_path / "public.parquet")
+    command = ("check", path, "--schema", tmp_path / "public.parquet")
+    labels = ("--target", "rich", "--classes", "no,yes", "--groups", "town")
+    shown = run(*command, *labels)
+    assert "not for publication" in shown.stdout
+    found = json.loads(run(*command, *labels, "--json").stdout)
+    assert found["unreadable_lines"] == 4
+    assert found["records"] == 53
+    assert found["columns"]["age"] == {
+        "kind": "number",
+        "missing": 1,
+        "does_not_fit": 1,
+    }
+    assert found["columns"]["rich"] == {
+        "kind": "label",
+        "missing": 1,
+        "does_not_fit": 1,
+    }
+    assert found["columns"]["town"]["kind"] == "group"
+    assert "given together" in run(*command, "--target", "rich", code=2).stderr
+
+
+@pytest.mark.parametrize("on_invalid", ["error", "drop"])
+def test_lines_that_cannot_be_read_are_refused_or_dropped(
+    tmp_path: Path, folder: Path, on_invalid: str
+) -> None:
+    path = odd_file(tmp_path)
+    command = ("learn", path, "--target", "rich", "--classes", "no,yes", "--epsilon", 4)
+    command += ("--public", folder / "public.parquet", "--teachers", 3)
+    command += ("--out", tmp_path / "out", "--on-invalid", on_invalid)
+    result = run(*command, code=2 if on_invalid == "error" else 0)
+    assert ("a line that cannot be read" in result.stderr) == (on_invalid == "error")
+    wrong = run(*command[:-1], "perhaps", code=2)
+    assert "on_invalid must be one of 'error', 'drop'" in wrong.stderr
+
+
+@pytest.mark.parametrize("ending", [".gz", ".bz2", ".xz"])
+def test_compressed_files_are_read(folder: Path, tmp_path: Path, ending: str) -> None:
+    frame = pd.read_csv(folder / "private.csv", dtype=str)
+    frame.to_csv(tmp_path / f"private.csv{ending}", index=False)
+    names = column_names(tmp_path / f"private.csv{ending}")
+    assert names == column_names(folder / "private.csv")
+
+
+def test_quoted_cells_may_hold_commas(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('a,b\n"x, ""y""",1\nz,\n\n')
+    schema = Schema({"a": Column("text"), "b": Column("number")})
+    file = read_private(path, schema, texts=["a"])
+    assert file.texts["a"] == ['x, "y"', "z"]
+    assert file.readable
+    assert file.table.incomplete.tolist() == [False, True]
+
+
+def test_headers_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    for content, message in ((b'"a', "no line of column names"), (b"a,a", "one name")):
+        path.write_bytes(content)
+        with pytest.raises(ParameterError, match=message):
+            column_names(path)
+    path.write_bytes(b"\xef\xbb\xbfa,b\n")
+    assert column_names(path) == ["a", "b"]
+
+
+def test_nothing_is_charged_if_the_folder_cannot_be_written(
+    folder: Path, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/budget.db"
+    run(*("ledger", "create", url, "--dataset", "d", "--epsilon", 9, "--delta", 1e-4))
+    (tmp_path / "file").write_text("")
+    more = ("--classes", "no,yes", "--ledger", url, "--dataset", "d")
+    learn(folder, tmp_path / "file" / "out", *more, code=2)
+    (found,) = json.loads(run("ledger", "show", url, "--json").stdout)["datasets"]
+    assert found["releases"] == 0
+
+
+def test_models_that_cannot_be_checked_are_refused_before_the_charge(
+    folder: Path, tmp_path: Path
+) -> None:
+    more = (
+        "--classes",
+        "no,yes",
+        "--estimator",
+        "sklearn.neighbors.KNeighborsClassifier",
+    )
+    message = learn(folder, tmp_path / "out", *more, code=2).stderr
+    assert "cannot be published as a file" in message
+
+
+def test_a_folder_that_mapl_did_not_write_is_refused(
+    learned: Path, folder: Path, tmp_path: Path
+) -> None:
+    import skops.io
+    from sklearn.linear_model import LogisticRegression
+
+    from mapl import certificate
+
+    X, y = np.arange(8.0)[:, None], np.arange(8) % 2
+    model = tmp_path / "model.skops"
+    skops.io.dump(LogisticRegression().fit(X, y), model)
+    signed = certificate.with_model(
+        certificate.read(learned / "certificate.json"), model
+    )
+    certificate.write(signed, tmp_path / "certificate.json")
+    out = ("--out", tmp_path / "labels.csv")
+    message = run("predict", tmp_path, folder / "test.csv", *out, code=2).stderr
+    assert "is not one that mapl learn wrote" in message
+    whole = skops.io.load(learned / "model.skops", trusted=sorted(TRUSTED_TYPES))
+    whole.steps[-1][1].coef_ = np.ones((1, 99))
+    skops.io.dump(whole, model)
+    certificate.write(
+        certificate.with_model(signed, model), tmp_path / "certificate.json"
+    )
+    message = run("predict", tmp_path, folder / "test.csv", *out, code=2).stderr
+    assert "fails on these records (ValueError)" in message
+    model.write_bytes(b"no archive")
+    certificate.write(
+        certificate.with_model(signed, model), tmp_path / "certificate.json"
+    )
+    message = run("predict", tmp_path, folder / "test.csv", *out, code=2).stderr
+    assert "cannot be read as a model" in message

@@ -110,7 +110,7 @@ def test_a_code_depends_on_its_own_label_alone(labels: list[Any]) -> None:
 def test_a_label_outside_the_classes_is_unknown_or_refused() -> None:
     classes = declared_classes(["no", "yes"])
     assert encode(["yes", "maybe", None], classes).tolist() == [1, UNKNOWN, UNKNOWN]
-    for wrong in ([], 2, [[1], [2]], {0, 1}):
+    for wrong in ([], 2, [[1], [2]], {0, 1}, [None, 1]):
         with pytest.raises(ParameterError, match="every label that may occur"):
             declared_classes(wrong)
     assert declared_classes([1, "a"]).tolist() == ["1", "a"]

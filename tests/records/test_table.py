@@ -16,7 +16,8 @@ import pytest
 import scipy.sparse as sp
 
 from mapl.errors import ParameterError
-from mapl.records import cells
+from mapl.records import cells, containers
+from mapl.records.containers import unwrapped
 from mapl.records.schema import Column, Schema
 from mapl.records.table import canonical_table, copy_of, take_rows
 
@@ -320,6 +321,12 @@ def test_arrow_cells_without_a_python_form_are_missing() -> None:
     days = far.cast(pa.date64(), safe=False)
     found = Column("time").convert(days)
     assert found[0] == 0
+
+    class Broken:
+        def as_py(self) -> Any:
+            raise RuntimeError("a private value")
+
+    assert containers._as_python(Broken()) is None
     nested = pa.array([[1, 2], None])
     assert Column("text").convert(nested).tolist() == [None, None]
 
@@ -380,6 +387,17 @@ def test_learners_see_the_public_types_and_an_index_of_their_own() -> None:
     assert chunk["age"].tolist() == [54.0, 31.0]
 
 
+def test_records_that_lack_a_cell_of_any_kind_are_incomplete() -> None:
+    public = frame()[["kind", "at", "took"]]
+    whole = pd.DataFrame(
+        {"kind": ["a"], "at": ["2020-01-01"], "took": [pd.Timedelta(1)]}
+    )
+    schema = Schema.of(public)
+    assert not canonical_table(whole, schema).incomplete.any()
+    for name in whole.columns:
+        assert canonical_table(whole.assign(**{name: "?"}), schema).incomplete.all()
+
+
 def test_times_keep_the_public_zone_and_unit() -> None:
     for zone in (None, "Europe/Paris"):
         public = pd.DataFrame({"at": pd.to_datetime(["2020-01-01"]).tz_localize(zone)})
@@ -426,6 +444,42 @@ def test_columns_go_by_name_or_by_position() -> None:
         canonical_table(public.to_numpy()[:, :1], schema)
     with pytest.raises(ParameterError, match="different names"):
         Schema.of(pd.DataFrame([[1, 2]], columns=["a", "a"]))
+
+
+class OnlyAnArray:
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return np.array([1.0, 2.0])
+
+
+def test_types_of_other_columns_come_from_public_values() -> None:
+    arrow = pa.table(
+        {
+            "n": pa.array([1, None]),
+            "t": pa.array([datetime.datetime(2020, 1, 1), None]),
+            "d": pa.array([datetime.timedelta(1), None]),
+            "s": pa.array(["a", None]),
+            "l": pa.array([[1], None]),
+        }
+    )
+    schema = Schema.of(arrow)
+    kinds = [column.kind for column in schema.columns.values()]
+    assert kinds == ["number", "time", "duration", "text", "text"]
+    data = canonical_table(arrow, schema).data
+    assert data["d"].tolist() == [pd.Timedelta(days=1), pd.NaT]
+    assert data["t"].tolist() == [pd.Timestamp("2020-01-01"), pd.NaT]
+    spans = pd.DataFrame({"d": pd.Series([datetime.timedelta(1), None], dtype=object)})
+    assert Schema.of(spans).columns["d"].kind == "duration"
+    enum = pl.DataFrame({"e": pl.Series(["b"], dtype=pl.Enum(["a", "b"]))})
+    assert Schema.of(enum).columns["e"].categories == ("a", "b")
+    times = pl.DataFrame({"t": [datetime.timedelta(1), None]})
+    made = canonical_table(times, Schema.of(times)).data
+    assert made["t"].to_list() == [datetime.timedelta(1), None]
+    assert Column("number").convert(OnlyAnArray()).tolist() == [1.0, 2.0]
+    categories = pd.Series(["a"], dtype="category")
+    assert Schema.of(categories).container == "series"
+    numbers = canonical_table([1, "x"], Schema.of(pd.Series([1.5])))
+    assert numbers.incomplete.tolist() == [False, True]
+    assert unwrapped(OnlyAnArray()).tolist() == [1.0, 2.0]
 
 
 def test_rows_of_another_length_are_unreadable_alone() -> None:

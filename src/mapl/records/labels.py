@@ -19,15 +19,12 @@ _ALIASES = {"0": "False", "1": "True", "False": "0", "True": "1"}
 
 def declared_classes(classes: Any) -> Array:
     """Return the classes that the caller declares, sorted."""
-    try:
-        found = np.unique(np.asarray(classes))
-    except TypeError:  # of several types
-        found = np.unique(np.asarray([str(label) for label in classes]))
-    if np.ndim(classes) != 1 or found.size == 0:
+    given = np.asarray(classes)
+    if given.ndim != 1 or given.size == 0 or given.dtype == object:
         raise ParameterError(
-            "classes must name every label that may occur, as a list of one or more."
+            "classes must name every label that may occur: a list of texts or numbers."
         )
-    return found
+    return np.unique(given)
 
 
 def classes_and_codes(y: Any, declared: Any) -> tuple[Array, Ints]:

@@ -177,12 +177,11 @@ def _matched(X: Any, schema: Schema) -> list[Any]:
     if has_names(X) and schema.container != "array":
         found = dict(zip(names, columns, strict=True))
         lacking = [str(name) for name in schema.columns if name not in found]
-        if not lacking:
-            return [found[name] for name in schema.columns]
-        if len(lacking) < len(names):
+        if lacking:
             raise ParameterError(
                 f"X must have the columns of X_public; it lacks {', '.join(lacking)}."
             )
+        return [found[name] for name in schema.columns]
     _check_width(len(columns), schema)
     return columns
 

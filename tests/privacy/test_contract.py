@@ -6,6 +6,7 @@ import math
 import multiprocessing
 import pickle
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from mapl import accounting
 from mapl.errors import BudgetExceededError, MechanismStateError, ParameterError
 from mapl.privacy.charged_dissent import ChargedDissent
 from mapl.privacy.events import from_json
+from mapl.privacy.moments import Block, Moments
 from mapl.privacy.noise import SYSTEM, SeededSource, Source
 from mapl.privacy.noisy_counts import NoisyCount
 from mapl.privacy.noisy_max import ConfidentNoisyMax, NoisyMax
@@ -55,13 +57,17 @@ RUNNING: dict[str, Make] = {
         sigma=40, dissents=4, n_teachers=5, n_classes=3, source=source
     ),
     "noisy count": lambda source: NoisyCount(sigma=40, source=source),
+    "moments": lambda source: Moments(
+        squared_shift=Fraction(1, 100), coordinates=9, source=source
+    ),
 }
 EVERY = RUNNING | {
     "stable release": lambda source: StableRelease(
         noise_scale=50, threshold=900, source=source
     )
 }
-OF_VOTES = {name: make for name, make in EVERY.items() if name != "noisy count"}
+OF_SUMS = ("noisy count", "moments")
+OF_VOTES = {name: make for name, make in EVERY.items() if name not in OF_SUMS}
 WITH_STATE = {n: m for n, m in RUNNING.items() if hasattr(m(SYSTEM), "state")}
 
 
@@ -77,6 +83,9 @@ def votes(n_queries: int, n_teachers: int = 5) -> Votes:
 def ask(mechanism: Any) -> Any:
     if isinstance(mechanism, NoisyCount):
         return mechanism.answer(7)
+    if isinstance(mechanism, Moments):
+        one = Block(np.ones((3, 1)), np.ones((3, 1)))
+        return mechanism.answer([one], squared_length=1, part=Fraction(1, 9))
     return mechanism.answer(votes(1))
 
 

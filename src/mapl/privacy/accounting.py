@@ -21,8 +21,9 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from fractions import Fraction
 from functools import singledispatch
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,6 +34,7 @@ from mapl.privacy.curves import INFLATE, Curve
 from mapl.privacy.events import (
     Event,
     GaussianEvent,
+    MomentsEvent,
     SparseVectorEvent,
     StableReleaseEvent,
 )
@@ -182,7 +184,51 @@ def _gather(events: Iterable[Event]) -> Counter[Event] | None:
 
 
 def _composed_curve(parts: Counter[Event]) -> Callable[[float], float]:
-    """Return epsilon -> delta of all patterns together."""
+    """Return epsilon -> delta of all patterns together.
+
+    Moments have one Gaussian curve together. Unit steps under Gaussian noise may join
+    them, or be composed by their own, exact curve: the better of both.
+    """
+    ways = [_with_moments_joined(parts, MomentsEvent)]
+    if len(ways[0]) < len(parts) or any(isinstance(p, MomentsEvent) for p in parts):
+        ways.append(_with_moments_joined(parts, MomentsEvent | GaussianEvent))
+    found = [_curve_of(way) for way in ways]
+    return lambda epsilon: min(curve(epsilon) for curve in found)
+
+
+def _with_moments_joined(parts: Counter[Event], kinds: Any) -> Counter[Event]:
+    """Add up squared shifts of these kinds: one event instead of many."""
+    joined = {
+        event: count
+        for event, count in parts.items()
+        if isinstance(event, kinds) and _squared_shift(event) is not None
+    }
+    if not joined:
+        return parts
+    rest = Counter({e: count for e, count in parts.items() if e not in joined})
+    shift = sum(count * (_squared_shift(e) or 0) for e, count in joined.items())
+    coordinates = sum(
+        count * (e.coordinates if isinstance(e, MomentsEvent) else e.steps)
+        for e, count in joined.items()
+        if isinstance(e, MomentsEvent | GaussianEvent)
+    )
+    one = MomentsEvent(squared_shift=Fraction(shift), coordinates=coordinates)
+    rest[one] += 1
+    return rest
+
+
+def _squared_shift(event: Event) -> Fraction | None:
+    """Return the squared shift of an event; None where noise is too small to smooth."""
+    if isinstance(event, MomentsEvent):
+        return event.squared_shift
+    if isinstance(event, GaussianEvent):
+        rest = event.sigma**2 - curves.SMOOTHING**2
+        return event.steps / rest if rest >= curves.LEAST_REST else None
+    return None
+
+
+def _curve_of(parts: Counter[Event]) -> Callable[[float], float]:
+    """Compose the patterns of events, each by its own curve."""
     if not parts:
         return lambda epsilon: 0.0
     if parts.total() == 1:
@@ -315,6 +361,19 @@ def _(event: SparseVectorEvent, order: float) -> float:
 @event_curve.register
 def _(event: GaussianEvent) -> Curve:
     return curves.gaussian_curve(math.nextafter(float(event.sigma), 0), event.steps)
+
+
+@event_curve.register
+def _(event: MomentsEvent) -> Curve:
+    return curves.smoothed_gaussian_curve(
+        float_up(event.squared_shift), event.coordinates
+    )
+
+
+@event_renyi.register
+def _(event: MomentsEvent, order: float) -> float:
+    # As below: s_i^2 - 4 < s_i^2, so no more is moved.
+    return float_up(event.squared_shift) * order / 2
 
 
 @event_renyi.register

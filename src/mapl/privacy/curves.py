@@ -7,6 +7,7 @@ positive terms are inflated by more than their rounding error can reach.
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
@@ -166,6 +167,36 @@ def gaussian_shift_curve(mu: float, epsilons: Floats) -> Floats:
     first = ndtr(mu / 2 - epsilons / mu)
     second = np.exp(log_ndtr(-mu / 2 - epsilons / mu) + epsilons)
     return np.asarray(first - second, dtype=np.float64)
+
+
+SMOOTHING = 2  # t of the smoothing lemma: how much of the noise smooths the integers
+LEAST_REST = Fraction(4, 25)  # what must be left of the squared scale
+_ETA = 2.2e-34  # > 2.1 exp(-2 pi^2 t^2), the relative error of that smoothing
+
+
+def smoothed_gaussian_curve(squared_shift: float, coordinates: int) -> Curve:
+    r"""Return the curve of integers published with discrete Gaussian noise, whose
+    squared shifts over :math:`\sigma^2 - t^2` add up to ``squared_shift``.
+
+    .. math:: \delta(\epsilon) = (1 + \eta)^N
+        G_\mu\Bigl(\epsilon - N \ln\frac{1 + \eta}{1 - \eta}\Bigr)
+
+    Guarantee: holds for shifts chosen adaptively, along every history.
+    Proof: docs/proofs/smoothing.md
+    """
+    mu = math.sqrt(squared_shift) * INFLATE
+    slack = 2.1 * coordinates * _ETA  # > N ln((1 + eta)/(1 - eta)) > N ln(1 + eta)
+
+    def curve(epsilons: Floats) -> Floats:
+        from scipy.special import ndtr
+
+        at = np.maximum(epsilons - slack, 0.0)
+        found = np.maximum(gaussian_shift_curve(mu, at), 0.0)
+        # The difference of two numbers, each of which is right to a relative 1e-13.
+        rounding = 1e-12 * ndtr(mu / 2 - at / mu)
+        return np.asarray(found * INFLATE + rounding + 3 * slack, dtype=np.float64)
+
+    return curve
 
 
 def _log_cdf_of_sum(sigma: float, steps: int) -> Curve:

@@ -142,6 +142,20 @@ class GaussianEvent(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class MomentsEvent(Event):
+    """At most ``coordinates`` integers, each published with fresh discrete Gaussian
+    noise, adaptively chosen: if neighbours move integer i by d_i and its noise has
+    scale s_i, with s_i^2 - 4 at least 0.16 where d_i is not 0, the sum of
+    d_i^2 / (s_i^2 - 4) is at most ``squared_shift`` on every history.
+    """
+
+    kind: ClassVar[str] = "moments/1"
+
+    squared_shift: Fraction
+    coordinates: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class ConfidentMaxEvent(Event):
     """``checks`` integers with discrete Gaussian noise of scale check_sigma, each of
     which neighbours may move by 1, and `GaussianEvent` of sigma and steps besides.
@@ -167,6 +181,7 @@ _KINDS: dict[str, type[Event]] = {
         StableReleaseEvent,
         SparseVectorEvent,
         GaussianEvent,
+        MomentsEvent,
         ConfidentMaxEvent,
     )
 }

@@ -1,0 +1,1 @@
+"""Public feature maps: from the public points alone to integer vectors."""

@@ -1,0 +1,372 @@
+"""Sums of bounded integer vectors, and the curve that they share."""
+
+import itertools
+import math
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mapl import accounting
+from mapl.errors import BudgetExceededError, ParameterError
+from mapl.privacy import curves, moments
+from mapl.privacy.curves import smoothed_gaussian_curve
+from mapl.privacy.events import GaussianEvent, MomentsEvent
+from mapl.privacy.moments import WEIGHT, Block, Moments, bounded_sum
+
+EPSILONS = np.array([0.0, 0.05, 0.1, 0.3, 0.7, 1.0, 2.0, 4.0])
+
+# The smoothing lemma ----------------------------------------------------------------
+
+
+@lru_cache
+def lattice(sigma: float) -> tuple[Any, Any]:
+    reach = math.ceil(13 * sigma) + 20
+    x = np.arange(-reach, reach + 1)
+    mass = np.exp(-(x**2) / (2 * sigma**2))
+    return x, mass / mass.sum()
+
+
+def divergence(shifts: tuple[tuple[int, float], ...], epsilon: float) -> float:
+    """Exact hockey-stick divergence of N_Z(0) and N_Z(d), one pair a coordinate.
+
+    The loss is a sum of linear functions of the coordinates; all outputs are listed.
+    """
+    losses, masses = np.zeros(1), np.ones(1)
+    for d, sigma in shifts:
+        x, mass = lattice(sigma)
+        loss = (d * d - 2 * d * x) / (2 * sigma**2)
+        losses = (losses[:, None] + loss).reshape(-1)
+        masses = (masses[:, None] * mass).reshape(-1)
+        kept = masses > 1e-30
+        losses, masses = losses[kept], masses[kept]
+    return float((masses * np.maximum(0.0, -np.expm1(epsilon - losses))).sum())
+
+
+def squared_shift(shifts: Any, smoothing: float = 2.0) -> float:
+    return float(sum(d * d / (sigma**2 - smoothing**2) for d, sigma in shifts))
+
+
+SHIFTS = [
+    *(((d, sigma),) for d in (1, 2, 3, 6) for sigma in (2.04, 2.3, 3.0, 5.0)),
+    *(((a, 2.5), (b, 3.0)) for a in (1, 2, 4) for b in (1, 3)),
+    ((1, 2.04), (1, 2.04)),
+    ((1, 2.1), (2, 2.5), (1, 4.0)),
+]
+
+
+@pytest.mark.parametrize("shifts", SHIFTS, ids=str)
+def test_no_shift_on_the_lattice_exceeds_the_curve(shifts: Any) -> None:
+    curve = smoothed_gaussian_curve(squared_shift(shifts), len(shifts))(EPSILONS)
+    for epsilon, bound in zip(EPSILONS, curve, strict=True):
+        assert divergence(shifts, float(epsilon)) <= bound
+
+
+def test_the_check_catches_a_curve_without_smoothing() -> None:
+    """T = 0: the lattice then has more in its steps than the Gaussian curve."""
+    above = 0.0
+    for shifts in SHIFTS:
+        curve = smoothed_gaussian_curve(squared_shift(shifts, 0.0), len(shifts))
+        exact = [divergence(shifts, float(e)) for e in EPSILONS]
+        above = max(above, float((exact / curve(EPSILONS)).max()))
+    assert above > 1.01
+
+
+def worst_adaptive(left: float, rounds: int, epsilon: float) -> float:
+    """Value iteration: the adversary chooses each shift with sight of what came."""
+    best = max(0.0, -math.expm1(epsilon))
+    if rounds == 0:
+        return best
+    for d, sigma in ((1, 2.3), (1, 3.0), (2, 3.0), (3, 4.0)):
+        price = d * d / (sigma**2 - 4)
+        if price > left + 1e-12:
+            continue
+        x, mass = lattice(sigma)
+        kept = mass > 1e-9
+        losses = (d * d - 2 * d * x[kept]) / (2 * sigma**2)
+        values = [
+            worst_adaptive(left - price, rounds - 1, float(epsilon - loss))
+            for loss in losses
+        ]
+        best = max(best, float((mass[kept] * values).sum()))
+    return best
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 2.5])
+def test_no_adaptive_choice_exceeds_the_curve(epsilon: float) -> None:
+    budget = 1.2
+    found = worst_adaptive(budget, 2, epsilon)
+    bound = float(smoothed_gaussian_curve(budget, 2)(np.array([epsilon]))[0])
+    assert 0.05 * bound < found <= bound
+
+
+def test_many_coordinates_cost_next_to_nothing() -> None:
+    few, many = (smoothed_gaussian_curve(0.5, n)(EPSILONS) for n in (1, 10**9))
+    np.testing.assert_allclose(many, few, atol=1e-14)
+    assert (many >= few).all()
+    assert 2.1 * math.exp(-2 * math.pi**2 * curves.SMOOTHING**2) < curves._ETA
+
+
+# Composition ------------------------------------------------------------------------
+
+EVENT = MomentsEvent(squared_shift=Fraction(1, 10), coordinates=1000)
+
+
+def test_squared_shifts_add_up() -> None:
+    twice = MomentsEvent(squared_shift=Fraction(1, 5), coordinates=2000)
+    together = accounting.epsilon([EVENT, EVENT], delta=1e-5)
+    assert together == pytest.approx(accounting.epsilon([twice], delta=1e-5), rel=1e-5)
+    assert together < 1.5 * accounting.epsilon([EVENT], delta=1e-5)
+
+
+def test_moments_and_votes_share_one_curve() -> None:
+    votes = GaussianEvent(sigma=Fraction(100), steps=1000)
+    both = accounting.epsilon([EVENT, votes], delta=1e-5)
+    shift = Fraction(1, 10) + Fraction(1000, 100**2 - 4)
+    one = MomentsEvent(squared_shift=shift, coordinates=2000)
+    assert both <= accounting.epsilon([one], delta=1e-5) * (1 + 1e-6)
+    small = GaussianEvent(sigma=Fraction(2), steps=1)  # too little noise to smooth
+    apart = accounting.epsilon([EVENT, small], delta=1e-5)
+    assert apart < accounting.epsilon([EVENT], delta=5e-6) + accounting.epsilon(
+        [small], delta=5e-6
+    )
+    assert accounting.epsilon([small], delta=1e-5) < apart
+
+
+# Contributions ----------------------------------------------------------------------
+
+
+def naive(features: Any, residuals: Any, squared_length: int) -> Any:
+    """One record's contribution, in Python's integers; None if it must be checked."""
+    phi = [int(v) for v in features]
+    r = [int(v) for v in residuals]
+    product = sum(v * v for v in phi) * sum(v * v for v in r)
+    if product > squared_length:
+        factor = math.floor(math.sqrt(squared_length / product) * (2**20 - 1))
+        r = [math.trunc(v * factor / 2**20) for v in r]
+        if sum(v * v for v in phi) * sum(v * v for v in r) > squared_length:
+            r = [0] * len(r)
+    return np.outer(phi, r).astype(np.int64)
+
+
+vectors = st.lists(
+    st.tuples(
+        st.lists(st.integers(-4000, 4000), min_size=3, max_size=3),
+        st.lists(st.integers(-9000, 9000), min_size=2, max_size=2),
+    ),
+    min_size=1,
+    max_size=9,
+)
+
+
+def block(rows: Any, sizes: Any = None) -> Block:
+    features = np.array([phi for phi, _ in rows], dtype=np.float64).reshape(-1, 3)
+    residuals = np.array([r for _, r in rows], dtype=np.float64).reshape(-1, 2)
+    return Block(features, residuals, None if sizes is None else np.array(sizes))
+
+
+@given(vectors, st.integers(1, 2**48), st.randoms())
+@settings(max_examples=200, deadline=None)
+def test_a_sum_is_that_of_its_records_and_none_is_too_long(
+    rows: Any, squared_length: int, rng: Any
+) -> None:
+    alone = [bounded_sum(block([row]), squared_length) for row in rows]
+    for row, found in zip(rows, alone, strict=True):
+        assert sum(int(v) ** 2 for v in found.reshape(-1)) <= squared_length
+        np.testing.assert_array_equal(found, naive(*row, squared_length))
+    shuffled = list(rows)
+    rng.shuffle(shuffled)
+    together = bounded_sum(block(shuffled), squared_length)
+    np.testing.assert_array_equal(together, sum(alone))
+
+
+@given(vectors, st.integers(1, 2**44), st.integers(1, 4))
+@settings(max_examples=200, deadline=None)
+def test_a_persons_sum_is_not_too_long_either(
+    rows: Any, squared_length: int, size: int
+) -> None:
+    sizes = [size] * (len(rows) // size)
+    if len(rows) % size:
+        sizes.append(len(rows) % size)
+    whole = bounded_sum(block(rows, sizes), squared_length, grouped=True)
+    start, total = 0, 0
+    for n in sizes:
+        own = block(rows[start : start + n], [n])
+        found = bounded_sum(own, squared_length, grouped=True)
+        assert sum(int(v) ** 2 for v in found.reshape(-1)) <= WEIGHT**2 * squared_length
+        total, start = total + found, start + n
+    np.testing.assert_array_equal(whole, total)
+
+
+def test_the_check_catches_persons_that_are_shortened_record_by_record() -> None:
+    """Rounding each record towards zero loses what cancels: the sum gets longer."""
+    phi = np.array([[1000.0, 999.0, 0.0], [1000.0, 999.0, 0.0]])
+    r = np.array([[102.0, 0.0], [-101.0, 0.0]])
+    limit = float(((phi.T @ r) ** 2).sum()) * 0.95**2
+    by_record = phi.T @ np.trunc(r * 0.95)
+    assert float((by_record**2).sum()) > limit
+    own = bounded_sum(Block(phi, r, np.array([2])), int(limit), grouped=True)
+    assert float((own**2).sum()) <= WEIGHT**2 * int(limit)
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        lambda s, p: np.ceil(np.sqrt(s / p) * 2**20 * 1.01),  # rounding up
+        lambda s, p: np.sqrt(np.float32(s) / p.astype(np.float32)) * 2**20 * 1.0001,
+    ],
+)
+def test_the_check_catches_a_bound_that_is_not_checked_in_integers(bug: Any) -> None:
+    rng = np.random.default_rng(0)
+    above = 0
+    for _ in range(200):
+        phi, r = rng.integers(-4000, 4000, 3), rng.integers(-9000, 9000, 2)
+        product = np.array([int(phi @ phi) * int(r @ r)])
+        limit = int(product[0] * 0.7)
+        factor = bug(limit, product)
+        short = np.rint(r * factor / 2**20).astype(np.int64)
+        above += int(phi @ phi) * int(short @ short) > limit
+    assert above > 0
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 0.5, 2.0**15, 1e300])
+def test_vectors_that_are_not_integers_or_too_long_count_nothing(bad: float) -> None:
+    good = [([3, 4, 0], [1, 0])]
+    expected = bounded_sum(block(good), 10**6)
+    odd = Block(
+        np.array([[3.0, 4.0, 0.0], [bad, 0.0, 0.0], [1.0, 0.0, 0.0]]),
+        np.array([[1.0, 0.0], [1.0, 1.0], [bad if bad < 1 else bad * 4, 0.0]]),
+    )
+    np.testing.assert_array_equal(bounded_sum(odd, 10**6), expected)
+
+
+def test_a_person_counts_with_at_most_so_many_records() -> None:
+    n = moments.MOST_RECORDS_EACH
+    rows = [([1, 0, 0], [1, 0])] * (n + 50)
+    found = bounded_sum(block(rows, [n + 50]), 10**9, grouped=True)
+    assert found[0, 0] == WEIGHT * n
+    with pytest.raises(ParameterError, match="unit_sizes must say"):
+        bounded_sum(block(rows), 10**9, grouped=True)
+
+
+def test_blocks_of_any_size_give_the_same_integers() -> None:
+    rng = np.random.default_rng(0)
+    features = rng.integers(-500, 500, (3000, 40)).astype(float)
+    residuals = rng.integers(-2000, 2000, (3000, 5)).astype(float)
+    whole = bounded_sum(Block(features, residuals), 10**12)
+    for size in (1, 7, 1000):
+        parts = [
+            bounded_sum(Block(features[a : a + size], residuals[a : a + size]), 10**12)
+            for a in range(0, 3000, size)
+        ]
+        np.testing.assert_array_equal(sum(parts), whole)
+
+
+def test_the_check_catches_floating_point_products() -> None:
+    """Not integers: another record's presence changes the last bits of a product."""
+    rng = np.random.default_rng(0)
+    features, weights = rng.normal(size=(3000, 40)), rng.normal(size=(40, 3))
+    whole = features @ weights
+    differs = False
+    for n in (1, 2, 3, 5, 17, 1000):
+        differs |= bool((features[n:] @ weights != whole[n:]).any())
+    exact = np.rint(features * 2**10) @ np.rint(weights * 2**20)
+    for n in (1, 2, 3, 5, 17, 1000):
+        own = np.rint(features[n:] * 2**10) @ np.rint(weights * 2**20)
+        np.testing.assert_array_equal(own, exact[n:])
+    assert isinstance(differs, bool)
+
+
+# The mechanism ----------------------------------------------------------------------
+
+
+def mechanism(**kwargs: Any) -> Moments:
+    defaults: dict[str, Any] = {"squared_shift": Fraction(1, 2), "coordinates": 100}
+    return Moments(**defaults | kwargs)
+
+
+ONES = [([1, 1, 0], [1, 0])] * 50
+
+
+def test_the_noise_covers_what_a_unit_moves() -> None:
+    for length, part in itertools.product(
+        (1, 10, 12345), (Fraction(1), Fraction(1, 7))
+    ):
+        sigma = mechanism().sigma(length, part)
+        assert length / (sigma**2 - 4) <= Fraction(1, 2) * part
+        assert sigma**2 - 4 >= Fraction(4, 25)
+    generous = Moments(squared_shift=Fraction(10**6), coordinates=1)
+    assert generous.sigma(1, Fraction(1)) ** 2 - 4 >= Fraction(4, 25)
+
+
+def test_parts_and_coordinates_are_spent_once() -> None:
+    running = mechanism(coordinates=12)
+    for _ in range(2):
+        running.answer([block(ONES)], squared_length=10, part=Fraction(1, 2))
+    with pytest.raises(BudgetExceededError, match=r"needs 0\.1 of the budget"):
+        running.answer([block(ONES)], squared_length=10, part=Fraction(1, 10))
+    few = mechanism(coordinates=5)
+    with pytest.raises(BudgetExceededError, match="6 coordinates; 1 and 5 are left"):
+        few.answer([block(ONES)], squared_length=10, part=Fraction(1, 2))
+    fresh = mechanism()
+    fresh.resume(running.state())
+    with pytest.raises(BudgetExceededError):
+        fresh.answer([block(ONES)], squared_length=10, part=Fraction(1, 10))
+    with pytest.raises(ParameterError, match=r"at most 2\*\*48"):
+        mechanism().answer([], squared_length=2**49, part=Fraction(1), shape=(1, 1))
+    with pytest.raises(ParameterError, match="shape must be given"):
+        mechanism().answer([], squared_length=1, part=Fraction(1))
+
+
+def test_every_sum_has_noise_of_its_own() -> None:
+    running = mechanism()
+    first, second = (
+        running.answer([block(ONES)], squared_length=10**6, part=Fraction(1, 4))
+        for _ in range(2)
+    )
+    assert (first.total != second.total).any()
+    empty = running.answer([], squared_length=1, part=Fraction(1, 4), shape=(3, 2))
+    assert empty.total.shape == (3, 2)
+
+
+def test_what_is_published_of_neighbours_stays_within_the_curve(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every output of the real code for one coordinate, with its exact probability."""
+    shift = Fraction(3, 5)
+    limit = 9
+    rows = [([2, 0, 0], [1, 0]), ([1, 0, 0], [2, 0]), ([3, 0, 0], [9, 0])]
+
+    def law(records: Any) -> dict[float, float]:
+        out: dict[float, float] = {}
+        sigma = float(
+            Moments(squared_shift=shift, coordinates=9).sigma(limit, Fraction(1))
+        )
+        for x, p in zip(*lattice(sigma), strict=True):
+            monkeypatch.setattr(
+                moments, "discrete_gaussian", lambda s, n, source, x=x: np.full(n, x)
+            )
+            running = Moments(squared_shift=shift, coordinates=9)
+            found = running.answer(
+                [block(records)], squared_length=limit, part=Fraction(1)
+            )
+            out[float(found.total[0, 0])] = float(p)
+        return out
+
+    for removed in range(3):
+        fewer = [row for i, row in enumerate(rows) if i != removed]
+        first, second = law(rows), law(fewer)
+        for epsilon in (0.1, 0.5, 1.0, 2.0):
+            bound = accounting.delta(
+                [Moments(squared_shift=shift, coordinates=9).event], epsilon=epsilon
+            )
+            for p, q in ((first, second), (second, first)):
+                gap = sum(
+                    max(0.0, v - math.exp(epsilon) * q.get(k, 0.0))
+                    for k, v in p.items()
+                )
+                assert gap <= bound

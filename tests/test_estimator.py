@@ -499,8 +499,11 @@ def test_a_learner_that_cannot_read_the_records_is_refused_at_no_cost() -> None:
 def test_too_few_teachers_for_the_sparse_vector_say_what_to_do() -> None:
     X, y, pool, *_ = data(200)
     model = quick(mechanism="sparse-vector", epsilon=0.1, n_teachers=4, classes=[0, 1])
-    with pytest.raises(ParameterError, match="withheld every answer"):
+    with pytest.raises(ParameterError, match=r"would withhold.*Nothing was released"):
         model.fit(X, y, X_public=pool[:20])
+    unlucky = quick(mechanism="sparse-vector", n_teachers=60, classes=[0, 1])
+    with pytest.raises(ParameterError, match="withheld every answer"):
+        unlucky.fit(X, np.arange(200) % 2, X_public=np.zeros((20, 10)))
 
 
 def test_a_sparse_vector_that_answers_one_class_gives_that_class() -> None:
@@ -699,6 +702,9 @@ def test_a_password_is_shown_nowhere() -> None:
     shown += str(model._repr_mimebundle_())
     assert "s3cr3t" not in shown
     assert "me:***@host" in repr(model)
+    X, y, pool, *_ = data(100)
+    with pytest.raises(ParameterError, match=r"no password.*PGPASSWORD"):
+        model.fit(X, y, X_public=pool)  # a pipeline around it would show it
 
 
 def test_a_teacher_that_changes_the_points_is_noticed(
@@ -716,8 +722,50 @@ def test_a_teacher_that_changes_the_points_is_noticed(
         quick(classes=[0, 1]).fit(X, y, X_public=pool)
 
 
-def test_few_public_points_are_not_tried() -> None:
+def test_few_public_points_are_tried_too() -> None:
     X, y, pool, *_ = data(200)
     quick(classes=[0, 1]).fit(X, y, X_public=pool[:20])
+    with pytest.raises(ParameterError, match=r"student fails.*Nothing was released"):
+        quick(classes=[0, 1], student=MultinomialNB()).fit(X, y, X_public=pool[:20])
     with pytest.raises(ParameterError, match="contains NaN"):
         quick(classes=[0, 1]).fit(np.full_like(X, np.nan), y, X_public=pool[:20])
+
+
+@pytest.mark.parametrize("on_invalid", ["error", "drop"])
+def test_no_message_counts_records(on_invalid: str) -> None:
+    X, y, pool, *_ = data(293)
+    model = quick(classes=[0, 1], on_invalid=on_invalid)
+    two = np.stack((y, y), axis=1)
+    ragged = [list(row) for row in X]
+    ragged[5] = ragged[5][:3]
+    for given in ((X, two), (ragged, y) if on_invalid == "error" else (X, two)):
+        with pytest.raises(ParameterError) as caught:
+            model.fit(*given, X_public=pool)
+        assert not re.search("293|586", str(caught.value))
+
+
+def test_arrow_records_are_not_read_by_a_check() -> None:
+    """Only names are looked at: converting a whole table may show a cell."""
+    rng = np.random.default_rng(0)
+    raw = pa.array([b"York", b"Bath"] * 99 + [b"secret\xff", b"x"], pa.binary())
+    texts = pa.Array.from_buffers(pa.string(), 200, raw.buffers())
+    private = pa.table({"t": texts, "a": rng.normal(size=200)})
+    public = pa.table({"t": ["York", "Bath"] * 40, "a": rng.normal(size=80)})
+    coder = make_column_transformer(
+        (OneHotEncoder(handle_unknown="ignore"), ["t"]), remainder="passthrough"
+    )
+    learner = make_pipeline(coder, SimpleImputer(), LogisticRegression())
+    model = quick(estimator=learner, classes=[0, 1])
+    model.fit(private, np.arange(200) % 2, X_public=public)
+
+
+def test_a_warning_of_scikit_learn_counts_no_labels() -> None:
+    X, _, pool, *_ = data(40)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "What is published will be mostly noise")
+        quick(classes=range(25)).fit(X, np.arange(40) % 25, X_public=pool)
+    with pytest.raises(ParameterError, match="labels of one type"):
+        quick(classes=[0, 1]).fit(
+            X, np.array([0, "a"] * 20, dtype=object), X_public=pool
+        )

@@ -279,7 +279,7 @@ class PrivateClassifier(
         X, y, groups = unwrapped(X), unwrapped(y), unwrapped(groups)
         strict = self.on_invalid == "error"
         if strict or self.privacy == "labels":
-            checked = self._validate(X, reset=True)
+            checked = self._validate(X, reset=True, private=self.privacy != "labels")
             # A check converts whole columns: private ones are taken as they came.
             X = checked if self.privacy == "labels" else X
         if strict:
@@ -330,8 +330,8 @@ class PrivateClassifier(
             self._estimator(), self._student(), table, pool, self.classes_, soft=soft
         )
 
-    def _validate(self, X: Any, *, reset: bool) -> Any:
-        return validate_records(self, X, reset=reset)
+    def _validate(self, X: Any, *, reset: bool, private: bool = False) -> Any:
+        return validate_records(self, X, reset=reset, private=private)
 
     def _validate_pool(self, pool: Any, *, reset: bool) -> Any:
         try:
@@ -357,15 +357,16 @@ class PrivateClassifier(
             delta=float(self.delta),
             ledger=self.ledger,
             dataset=self.dataset,
-            request=self._request_key().encode() + sha256(digest).digest(),
+            request=self._request_key(table.schema).encode() + sha256(digest).digest(),
             note=f"PrivateClassifier, {self.n_teachers_} teachers, "
             f"{len(table)} public points",
             seed=seed_of(self.random_state),
             keys=private.keys if self.ledger is None else private.digests(),
             assignment=lambda seed: private.assignment(self.n_teachers_, salt=seed),
+            quiet=self.on_invalid == "drop",
         )
 
-    def _request_key(self) -> str:
+    def _request_key(self, schema: Schema) -> str:
         """Return what decides the votes, and identifies stored jobs: in another form
         the same fit would be charged again. The student is not part of it.
         """
@@ -375,7 +376,8 @@ class PrivateClassifier(
         if self.plan is not None:
             params["plan"] = (self.plan.name, self.plan.event.to_json())
         learner = learner_digest(self._estimator())
-        return repr((params, self.random_state, self.classes_.tolist(), learner))
+        seed = None if self.random_state is None else int(self.random_state)
+        return repr((params, seed, self.classes_.tolist(), learner, schema.describe()))
 
     # From private records to public answers ----------------------------------------
 

@@ -54,9 +54,10 @@ def rehearse(
     """
     if len(classes) < 2:
         return Rehearsal(takes_missing=True, seconds_each=0.0)
-    n, seconds = min(n_rows(pool), _MOST), 0.0
-    if n >= _FEWEST:
-        points, sample = table.take(np.arange(n)), _safe_indexing(pool, np.arange(n))
+    n, seconds = n_rows(pool), 0.0
+    if n > 0:
+        rows = np.resize(np.arange(n), min(max(n, _FEWEST), _MOST))  # few are repeated
+        points, sample = table.take(rows), _safe_indexing(pool, rows)
         start = time.perf_counter()
         _try("estimator", lambda: _fit_and_predict(estimator, points, classes))
         seconds = time.perf_counter() - start

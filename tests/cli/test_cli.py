@@ -81,7 +81,8 @@ def learned(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("out")
     more = ("--classes", "no,yes", "--groups", "person", "--test", folder / "test.csv")
     result = learn(folder, out, *more, "--test-is-public", "--json")
-    assert "only_private, only_public" in result.stderr
+    assert "not in the private file: only_public" in result.stderr
+    assert "only_private" not in result.stderr  # without a header, it is a record
     shown = json.loads(result.stdout)
     assert shown["accuracy"] > 0.75
     assert shown["epsilon"] <= 4
@@ -473,7 +474,7 @@ def test_models_that_cannot_be_saved_are_refused_before_the_charge(
 ) -> None:
     network = ("--estimator", "sklearn.neural_network.MLPClassifier")
     result = learn(folder, tmp_path / "out", "--classes", "no,yes", *network, code=2)
-    assert "AdamOptimizer" in result.stderr
+    assert "cannot be checked: sklearn.neural_network" in result.stderr
     assert "Nothing was released" in result.stderr
     (tmp_path / "kept_apart.py").write_text(UNWRITABLE)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -722,6 +723,9 @@ def test_headers_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(ParameterError, match=message):
             column_names(path)
+    path.write_bytes(b"y,a\r0,1.5\r")  # lines of an old Mac
+    with pytest.raises(ParameterError, match="no line of column names"):
+        column_names(path)
     path.write_bytes(b"\xef\xbb\xbfa,b\n")
     assert column_names(path) == ["a", "b"]
 
@@ -768,7 +772,7 @@ def test_a_folder_that_mapl_did_not_write_is_refused(
     certificate.write(signed, tmp_path / "certificate.json")
     out = ("--out", tmp_path / "labels.csv")
     message = run("predict", tmp_path, folder / "test.csv", *out, code=2).stderr
-    assert "is not one that mapl learn wrote" in message
+    assert "cannot be read as a model" in message
     whole = skops.io.load(learned / "model.skops", trusted=sorted(TRUSTED_TYPES))
     whole.steps[-1][1].coef_ = np.ones((1, 99))
     skops.io.dump(whole, model)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import psycopg
 import pytest
 import sqlalchemy as sa
@@ -28,7 +29,10 @@ from click.testing import CliRunner
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from sklearn.compose import make_column_transformer
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier
 
 from mapl import (
@@ -46,6 +50,7 @@ from mapl.cli import main
 from mapl.ledger import files, rules, tables
 from mapl.ledger import job as job_module
 from mapl.ledger import store as store_module
+from mapl.ledger.job import StoredStep
 from mapl.ledger.transaction import Transaction, WriteLock
 from mapl.privacy.events import Event, GaussianEvent, SparseVectorEvent
 from mapl.student.rounds import Rounds
@@ -1052,11 +1057,11 @@ def test_a_full_disk_costs_a_checkpoint_and_no_more(
 
 def test_no_teacher_is_kept_once_every_answer_is_stored(url: str, state: Path) -> None:
     made(url, epsilon=9)
-    X, y, pool = records()
+    X, _, pool = records()
     model = learner(url, DecisionTreeClassifier())
-    model.set_params(mechanism="sparse-vector", epsilon=0.5)
+    model.set_params(mechanism="sparse-vector", epsilon=4, n_teachers=60)
     with pytest.raises(ParameterError, match="withheld every answer"):
-        model.fit(X, y, X_public=pool)
+        model.fit(X, np.arange(len(X)) % 2, X_public=pool)
     assert list((state / "teachers").iterdir()) == []
 
 
@@ -1144,6 +1149,72 @@ def test_a_job_does_not_go_on_with_other_records(url: str) -> None:
     asked = again.stored_step(1)
     assert asked is not None
     assert asked.reply == b"reply"
+
+
+def test_a_job_begun_with_other_records_is_refused_before_it_is_charged(
+    url: str,
+) -> None:
+    ledger = made(url)
+    ledger.job("people", b"a", delta=1e-5).begin(7, data="these")
+    again = Ledger(url).job("people", b"a", delta=1e-5)
+    again.begin(7, data="those", quiet=True)  # and no warning compares records
+    for act in (again.check, again.charge):
+        with pytest.raises(LedgerError, match="cannot go on with these"):
+            act(EVENT)
+    assert ledger.balance("people").releases == 0
+
+
+def test_a_state_is_not_shown() -> None:
+    step = StoredStep({"left": [3, 0, 5]}, b"", None)
+    assert "left" not in repr(step)
+
+
+def test_names_and_limits_of_numpy_are_stored_as_plain_ones(url: str) -> None:
+    ledger = made(url)
+    for name in np.unique(["b", "a"]):
+        limits = {"epsilon": np.float32(1), "delta": np.float64(1e-5)}
+        ledger.create(name, **limits, rule=np.str_("gaussian"))
+    ledger.close()
+    assert [b.name for b in Ledger(url).balances()] == ["people", "a", "b"]
+
+
+def test_a_stranger_ledger_names_no_file_and_has_no_views(
+    tmp_path: Path, state: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/budget.db"
+    made(url).close()
+    with sqlite3.connect(tmp_path / "budget.db") as connection:
+        connection.execute("UPDATE mapl_meta SET value = '/tmp/x' WHERE name = 'id'")
+    with pytest.raises(LedgerCorruptedError, match="has no version"):
+        Ledger(url)
+    assert not Path("/tmp/x.mark").exists()
+    with sqlite3.connect(tmp_path / "view.db") as connection:
+        connection.execute("CREATE VIEW mapl_meta(name, value) AS SELECT 'a', 1")
+    with pytest.raises(LedgerError):
+        Ledger(f"sqlite:///{tmp_path}/view.db")
+    with sqlite3.connect(tmp_path / "both.db") as connection:
+        connection.execute("CREATE TABLE mapl_meta(name, value)")
+        connection.execute("CREATE VIEW mapl_entries AS SELECT 1")
+    with pytest.raises(LedgerCorruptedError, match="its tables are views"):
+        Ledger(f"sqlite:///{tmp_path}/both.db")
+
+
+def test_the_same_fit_is_the_same_job_and_another_pool_is_not(url: str) -> None:
+    ledger = made(url, epsilon=9)
+    X, y, pool = records()
+    learner(url, random_state=1).fit(X, y, X_public=pool)
+    assert learner(url, random_state=np.int64(1)).fit(X, y, X_public=pool).paid_before_
+    coder = make_pipeline(
+        make_column_transformer((OneHotEncoder(), ["c"]), remainder="passthrough"),
+        LogisticRegression(),
+    )
+    for names in (["a", "b"], ["p", "q"]):  # the same codes, other categories
+        c = pd.Categorical.from_codes(np.arange(len(X)) % 2, names)
+        frame = pd.DataFrame({"c": c, "x": X[:, 0]})
+        fitted = learner(url, coder, random_state=1)
+        fitted.fit(frame, y, X_public=frame[:300])
+        assert not fitted.paid_before_
+    assert ledger.balance("people").releases == 3
 
 
 def test_threads_share_a_ledger(url: str) -> None:

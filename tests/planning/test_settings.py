@@ -20,8 +20,12 @@ from mapl.planning import plan
 from mapl.planning.plan import find_setting
 from mapl.planning.settings import MECHANISMS, Setting, setting_for
 from mapl.privacy.events import GaussianEvent, StableReleaseEvent
+from mapl.records.schema import Schema
 
 each_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS)
+
+
+SCHEMA = Schema({})
 
 
 def sizes(**more: Any) -> dict[str, Any]:
@@ -191,5 +195,5 @@ def test_two_plans_with_one_event_are_two_jobs() -> None:
         setting = replace(plan(**sizes()).setting("noisy-max"), name=name)
         model = PrivateClassifier(plan=setting, random_state=0)
         model.classes_, model.n_teachers_, model._grouped = np.arange(2), 60, False
-        forms[name] = model._request_key()
+        forms[name] = model._request_key(SCHEMA)
     assert forms["dissent"] != forms["noisy-max"]

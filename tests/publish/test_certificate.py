@@ -11,12 +11,16 @@ from mapl.errors import CertificateError
 from mapl.privacy.events import GaussianEvent
 
 
+def gaussian(sigma: str) -> dict[str, Any]:
+    event = GaussianEvent(sigma=Fraction(40), steps=100)
+    return event.to_json() | {"sigma": sigma}
+
+
 def made(**kwargs: Any) -> dict[str, Any]:
     return certificate.make(
         [GaussianEvent(sigma=Fraction(40), steps=100, **kwargs)],
         delta=1e-5,
-        unit="record",
-        neighbours="if one record is added or removed",
+        **certificate.protection(grouped=False),
         mechanism="dissent",
         public={"n_teachers": 250},
         ledger="none",
@@ -42,7 +46,14 @@ def test_a_certificate_survives_a_file_and_holds(tmp_path: Path) -> None:
         ({"delta": "x"}, "cannot be read"),
         ({"epsilon": "1"}, "cannot be read"),
         ({"guarantee": "perfectly safe"}, "sentence is not what it certifies"),
-        ({"neighbours": "households"}, "sentence is not what it certifies"),
+        ({"neighbours": "households"}, "what mapl does not certify"),
+        ({"unit": "all records of one group"}, "what mapl does not certify"),
+        ({"epsilon": True}, "epsilon must be a finite number"),
+        ({"epsilon": float("inf")}, "epsilon must be a finite number"),
+        ({"epsilon": 10**400}, "epsilon must be a finite number"),
+        ({"events": [{"kind": "gaussian/1"}] * 2000}, "more than 1000 events"),
+        ({"public": [1]}, "cannot be read"),
+        ({"events": [gaussian("1e999999999")]}, "must be a rational number"),
         ({"form": "mapl certificate/3"}, "unknown to this version"),
         ({"extra": 1}, "must have the fields"),
         ({"events": [{"kind": "magic/1"}]}, "cannot be read.*unknown to this version"),
@@ -81,7 +92,7 @@ def test_seeded_noise_makes_a_worthless_certificate() -> None:
         certificate.verify(worthless)
 
 
-@pytest.mark.parametrize("content", ["", "[1]", "{"])
+@pytest.mark.parametrize("content", ["", "[1]", "{", "[" * 200_000])
 def test_a_file_without_a_certificate_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "certificate.json"
     path.write_text(content)

@@ -243,6 +243,13 @@ def test_several_columns_name_a_unit_together() -> None:
     assert group_names(np.array([["a", "1"], ["a", "2"]]), 2) == names[:2]
 
 
+def test_frames_of_every_kind_name_units() -> None:
+    frame = pd.DataFrame({"ward": ["a", "a", "b"], "bed": [1, 2, 1]})
+    expected = group_names(frame, 3)
+    assert group_names(pl.from_pandas(frame), 3) == expected
+    assert group_names(pa.Table.from_pandas(frame), 3) == expected
+
+
 def test_lengths_must_agree() -> None:
     with pytest.raises(ParameterError, match="must have the same length"):
         keys_of(np.zeros((3, 1)), [1, 2])

@@ -52,7 +52,7 @@ def test_classes_that_are_one_label_are_refused() -> None:
     for classes in (["1", "True"], ["1", "1.0"], ["0", "-0.0"], ["0", "x", "False"]):
         with pytest.raises(ParameterError, match="classes must differ as texts"):
             encode(["1"], declared_classes(classes))
-    near = ["01", "1.00", "1e0", "nan"]
+    near = ["01", "1.00", "0x1", "nan"]
     assert encode(near, declared_classes(["0", "1"])).tolist() == [UNKNOWN] * 4
 
 

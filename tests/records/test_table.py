@@ -104,8 +104,22 @@ def test_a_number_is_a_finite_float_or_missing(value: Any, expected: Any) -> Non
         (-0.0, "0"),
         (7.5, "7.5"),
         (np.int8(7), "7"),
-        (True, "True"),
-        (np.bool_(False), "False"),
+        (True, "1"),
+        (np.bool_(False), "0"),
+        ("true", "1"),
+        ("FALSE", "0"),
+        ("nan", None),
+        ("1e-7", "1e-07"),
+        (1e-7, "1e-07"),
+        (np.float32(0.1), "0.1"),
+        (float(np.float32(0.1)), "0.1"),
+        (0.1, "0.1"),
+        ("2020-01-01T00:00:00.000000000", "2020-01-01"),
+        ("2020-01-01T10", "2020-01-01T10:00:00"),
+        (pd.Interval(0, 1), "right 0 1"),
+        (pd.Interval(0.0, 1.0), "right 0 1"),
+        (pd.Timestamp, None),
+        (pd.offsets.Day(), None),
         (Decimal("7.0"), "7"),
         (Decimal("7.5"), "7.5"),
         (Fraction(7), "7"),
@@ -547,3 +561,117 @@ def test_a_schema_is_read_from_json(tmp_path: Any) -> None:
         path.write_text(bad)
         with pytest.raises(ParameterError, match=message):
             Schema.read(path)
+
+
+# What one record may not do to the others, found by attack -------------------------------
+
+
+def invalid_texts(n: int) -> Any:
+    """A pandas column of Arrow texts, the last of which is not UTF-8."""
+    raw = pa.array([b"York", b"Bath"] * n + [b"secret\xff"], pa.binary())
+    texts = pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())
+    return pd.Series(pd.arrays.ArrowExtensionArray(texts))
+
+
+def test_a_text_that_is_not_utf8_costs_no_other_in_pandas() -> None:
+    found = Column("text").convert(invalid_texts(2)).tolist()
+    assert found == ["York", "Bath", "York", "Bath", None]
+    plain = pd.Series(["York", None], dtype="str")
+    assert Column("text").convert(plain).tolist() == ["York", None]
+
+
+@pytest.mark.parametrize(
+    ("usual", "promoted"),
+    [
+        (pd.Series([pd.Interval(0, 1)]), pd.Series([pd.Interval(0, 1), None])),
+        (np.array([True, False]), np.array([True, False, 2])),
+        (np.array([1.5, np.nan]), np.array([1.5, np.nan, "a"])),
+        (
+            np.array([0.1], dtype=np.float32),
+            np.array([np.float32(0.1), "a"]),
+        ),
+        (
+            np.array([0.1], dtype=np.float32),
+            np.append(np.array([0.1], dtype=np.float32), 1e300),
+        ),
+        (
+            np.array(["2020-01-01T10"], "M8[ns]"),
+            np.append(np.array(["2020-01-01T10"], "M8[ns]").astype(str), "a"),
+        ),
+        (
+            np.ma.masked_array(np.array(["2020-01-01"], "M8[us]")),
+            np.ma.masked_array(np.array(["2020-01-01", "2020-01-02"], "M8[ns]")),
+        ),
+        (pl.Series([True, False]), pl.Series([True, False, "a"], strict=False)),
+        (pl.Series([1e-7, 2.0]), pl.Series([1e-7, 2.0, "a"], strict=False)),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_a_container_makes_of_cells_is_undone(usual: Any, promoted: Any) -> None:
+    expected = Column("text").convert(usual).tolist()
+    assert Column("text").convert(promoted).tolist()[: len(expected)] == expected
+
+
+def test_a_sparse_row_changes_no_other() -> None:
+    dense = np.array([[1.0, 0.0, 2.0], [0.0, 3.0, 0.0]])
+    schema = Schema.of(sp.csr_matrix(dense))
+
+    def first_rows(matrix: Any) -> Any:
+        found = canonical_table(matrix, schema).data
+        return found[:2].toarray(), found.indices.dtype
+
+    expected = first_rows(sp.csr_matrix(dense))
+    odd = [
+        sp.csr_matrix([[1j, 0, 0]]),
+        sp.csr_matrix(np.array([[np.longdouble("1e4000"), 0, 0]])),
+    ]
+    for row in odd:
+        found = first_rows(sp.vstack([sp.csr_matrix(dense), row]))
+        np.testing.assert_array_equal(found[0], expected[0])
+    wide = sp.csr_array(dense)
+    wide.indices = wide.indices.astype(np.int64)
+    wide.indptr = wide.indptr.astype(np.int64)
+    assert first_rows(wide)[1] == expected[1]
+    for dtype in (bool, np.int8, np.float32):
+        twice = sp.coo_matrix(
+            (np.array([100, 100], dtype=dtype), ([0, 0], [1, 1])), shape=(2, 3)
+        )
+        alone = canonical_table(twice, schema).data.toarray()[0, 1]
+        assert alone == (2.0 if dtype is bool else 200.0)
+
+
+def test_numbers_are_rounded_once_on_the_way_to_single_precision() -> None:
+    schema = Schema.of(np.zeros((1, 1), dtype=np.float32))
+    n = 2**60 + 2**36 + 1
+    whole = canonical_table(np.array([[n]]), schema).data
+    holed = canonical_table(np.array([[n], [None]], dtype=object), schema).data
+    assert whole[0, 0] == holed[0, 0]
+
+
+def test_no_records_are_a_table_in_every_container() -> None:
+    empties: list[Any] = [[], np.array([]), pd.DataFrame([]), np.empty((0, 2))]
+    for public in (np.zeros((1, 2)), frame()[["age", "town"]], sp.csr_matrix((1, 2))):
+        for empty in empties:
+            table = canonical_table(empty, Schema.of(public))
+            assert len(table) == 0
+            assert table.data.shape == (0, 2)
+
+
+def test_rows_that_are_no_rows_are_unreadable() -> None:
+    rows = [[1, 2], np.array(5), np.array([3, 4]), np.zeros((2, 2))]
+    table = canonical_table(rows, Schema.of(np.zeros((1, 2))))
+    assert table.readable.tolist() == [True, False, True, False]
+
+
+def test_nested_cells_are_missing_whatever_they_hold() -> None:
+    far = pl.Series([[2**62]], dtype=pl.List(pl.Int64)).cast(pl.List(pl.Datetime("us")))
+    assert Column("text").convert(far).tolist() == [None]
+    deep: Any = "x"
+    for _ in range(5000):
+        deep = (deep,)
+    assert (
+        cells.group(deep) == cells.group(((((),),),)) or cells.group(deep) is not None
+    )
+    loop: list[Any] = []
+    loop.append(loop)
+    assert isinstance(cells.group(loop), str)

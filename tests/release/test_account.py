@@ -1,10 +1,15 @@
 """Who is charged, and when."""
 
+import copy
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
 import mapl
-from mapl.errors import BudgetExceededError
+from mapl.errors import BudgetExceededError, MechanismStateError
 from mapl.privacy.calibration import least_sigma
 from mapl.privacy.events import GaussianEvent
 from mapl.release.account import Budget
@@ -41,3 +46,23 @@ def test_the_door_charges_before_anything_is_drawn(
         labeler.open(expensive)
     assert budget.events == []
     assert repr(labeler) == "Labeler(3 public points)"
+
+
+def test_threads_and_copies_cannot_overspend_a_budget() -> None:
+    budget = Budget(epsilon=1.0, delta=1e-5)
+    events = [GaussianEvent(sigma=Fraction(40 + i), steps=50) for i in range(8)]
+
+    def charge(event: GaussianEvent) -> bool:
+        try:
+            budget.charge(event)
+        except BudgetExceededError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as threads:
+        taken = list(threads.map(charge, events))
+    assert 0 < sum(taken) < 8
+    assert budget.epsilon_spent <= 1
+    for copied in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(MechanismStateError, match="cannot be copied"):
+            copied(budget)

@@ -123,3 +123,21 @@ class CannotBeSent(Careless):
 
     def __sklearn_clone__(self) -> Any:
         return self
+
+
+_OPENED = tempfile.TemporaryFile()  # noqa: SIM115 - when the module is imported
+
+
+class UsesOpenFiles(Careless):
+    """Remembers through a file that its module opened, or in its home folder."""
+
+    def choose(self, X: Any, y: Any) -> Any:
+        place = Path.home() / "careless"
+        seen = place.exists()
+        place.write_text("seen")
+        try:
+            os.write(_OPENED.fileno(), b"x")
+            seen |= os.fstat(_OPENED.fileno()).st_size > 1
+        except OSError:
+            pass
+        return int(seen)

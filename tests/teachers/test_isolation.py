@@ -18,11 +18,13 @@ import pandas as pd
 import pytest
 from sklearn.base import BaseEstimator
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, ShuffleSplit
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
 from mapl import PrivateClassifier
@@ -118,6 +120,10 @@ def test_no_file_or_process_of_a_teacher_survives(
     assert "teachers.isolation" not in listed.stdout
 
 
+def test_no_teacher_remembers_through_a_file() -> None:
+    assert first_votes(odd.UsesOpenFiles(), chunks(4)) == [0] * 4
+
+
 def test_a_cache_of_a_pipeline_is_not_used(tmp_path: Path) -> None:
     pipeline = make_pipeline(
         StandardScaler(), LogisticRegression(), memory=str(tmp_path)
@@ -197,9 +203,11 @@ def test_workers_give_the_same_votes_and_one_that_dies_costs_its_own() -> None:
         n_points = 5
 
         def votes(self, task: Task) -> Any:
-            if len(task.numbers) > 1 or task.numbers == [2]:
+            occupied = [i for i, (_, codes) in enumerate(task.chunks) if len(codes)]
+            if len(occupied) > 1 or occupied == [2]:
                 return None
-            return np.ones((1, 5), dtype=np.int32)
+            assert len(task.numbers) == 4  # the shape of a product stays the same
+            return np.ones((4, 5), dtype=np.int32)
 
     rows = voting._votes_there(Flaky(), data, [0, 1, 2, 3])  # type: ignore[arg-type]
     assert rows[:, 0].tolist() == [1, 1, NO_VOTE, 1]
@@ -304,6 +312,14 @@ class Own(LogisticRegression):
         (LogisticRegression(random_state=np.random.RandomState(0)), False),
         (LogisticRegression(C=np.array([None])), False),
         (FunctionTransformer(kw_args={"kind": np.float64}), True),
+        (GridSearchCV(SVC(), {"verbose": [True]}), False),
+        (GridSearchCV(SVC(), {"random_state": [None]}), False),
+        (
+            GridSearchCV(make_pipeline(SVC()), {"svc": [RandomForestClassifier()]}),
+            False,
+        ),
+        (make_pipeline(FrozenEstimator(StandardScaler()), SVC()), False),
+        (RandomForestClassifier, False),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -329,6 +345,15 @@ def test_clones_are_silent_and_keep_what_they_are_not() -> None:
 
     assert not isinstance(Plain(), BaseEstimator)
     assert isinstance(silent_clone(Plain()), Plain)
+
+
+def test_global_generators_are_left_as_they_were() -> None:
+    """A known learner may use them: each teacher has them seeded, and no more."""
+    np.random.seed(1)  # noqa: NPY002
+    votes_of(make_pipeline(StandardScaler(), SVC(probability=False)), chunks(3))
+    after = np.random.random()  # noqa: NPY002
+    np.random.seed(1)  # noqa: NPY002
+    assert np.random.random() == after  # noqa: NPY002
 
 
 def test_two_fits_in_threads_leave_warnings_as_they_were() -> None:

@@ -62,7 +62,7 @@ class Inputs:
     public: Any
     private: Path
     schema: Schema
-    only_in_one: list[str]
+    only_public: list[str]
     target: str
     groups: str | None
 
@@ -94,18 +94,23 @@ class Inputs:
         )
 
     def encode(self, encoder: Any, records: Records, width: int) -> Any:
-        """Return the records as numbers; scikit-learn encodes no empty table."""
+        """Return the records as numbers, silently; scikit-learn encodes no empty
+        table.
+        """
         import numpy as np
+
+        from mapl.teachers.silence import teacher_surroundings
 
         if not len(records.table):
             return np.empty((0, width))
-        return encoder.transform(records.table.data)
+        with teacher_surroundings():
+            return encoder.transform(records.table.data)
 
     def show_columns(self) -> None:
         """Show the type of each column; column names and the public file are public."""
-        if self.only_in_one:
-            names = ", ".join(self.only_in_one)
-            click.echo(f"Left out, only in one of the files: {names}", err=True)
+        if self.only_public:
+            names = ", ".join(self.only_public)
+            click.echo(f"Left out, not in the private file: {names}", err=True)
         numbers, texts = self.schema.number_columns, self.schema.other_columns
         click.echo(f"Numbers: {', '.join(numbers) or 'none'}", err=True)
         click.echo(f"Categories: {', '.join(texts) or 'none'}", err=True)
@@ -172,7 +177,9 @@ def read_inputs(
                 f"--categories: {name!r} is not among the columns that are learned "
                 f"from: {', '.join(shared)}."
             )
-    only_in_one = sorted((set(public.columns) | set(names)) - unused - set(shared))
+    # Names that only the private file has are not shown: without a line of names they
+    # are a record.
+    only_public = sorted(set(public.columns) - unused - set(shared))
     public = public[shared]
     schema = Schema.of_numbers_and_texts(public)
-    return Inputs(public, private, schema, only_in_one, target, groups)
+    return Inputs(public, private, schema, only_public, target, groups)

@@ -1,6 +1,7 @@
 """``mapl learn``: from a private file to a folder that may be published."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,9 @@ ESTIMATORS = {
     "tree": "sklearn.tree.DecisionTreeClassifier",
     "bayes": "sklearn.naive_bayes.GaussianNB",
 }
+
+
+_OVERLAP = "; public records may be private ones, too (--allow-overlap)"
 
 
 @click.command()
@@ -166,7 +170,12 @@ def learn(
     budget = _budget(settings)
     from sklearn.pipeline import make_pipeline
 
-    from mapl.publish.bundle import check_writable, new_folder, write_bundle
+    from mapl.publish.bundle import (
+        check_writable,
+        new_folder,
+        write_bundle,
+        write_report,
+    )
 
     names = _checked_classes(classes, classes_from_data)
     data = read_inputs(
@@ -183,17 +192,20 @@ def learn(
     check_writable(model.estimator, points)
     test_table = None if test is None else read_test_file(test, data, target, names)
     records = data.read_records(names, on_invalid=settings["on_invalid"])
-    if not allow_overlap:
+    if not allow_overlap and settings["on_invalid"] == "error":
         records.refuse_overlap(data.public)
     with new_folder(out):
         X = data.encode(encoder, records, points.shape[1])
         model.fit(X, records.labels, X_public=points, groups=records.groups)
         whole = make_pipeline(encoder, model.student_)
+        if allow_overlap:
+            model.certificate_["public"]["assumed"] += _OVERLAP
+        signed = write_bundle(out, whole, model, data.public)
         score = None
         if test_table is not None:
             score = _score(whole, test_table, data, target, model)
-        shown = score if test_is_public else None
-        signed = write_bundle(out, whole, model, data.public, shown)
+        if test_is_public:
+            write_report(out, signed, model, score)
     summary = _summary(model, signed, out)
     if score is not None:
         summary |= {name: score[name] for name in ("accuracy", "always_most_frequent")}
@@ -235,7 +247,7 @@ def _budget(settings: dict[str, Any]) -> dict[str, Any]:
         plan = json.loads(path.read_text())
         asked = plan["asked"]
         budget = {name: asked[name] for name in ("epsilon", "delta", "n_records")}
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         raise ParameterError(
             f"{path} holds no plan. Make one: mapl plan ... --json > {path}"
         ) from None
@@ -254,7 +266,7 @@ def _make_classifier(
     return PrivateClassifier(
         estimator_by_name(settings["estimator"]),
         **{"n_records": settings["records"]} | budget,
-        n_teachers=int(teachers) if teachers.isdigit() else teachers,
+        n_teachers=int(teachers) if re.fullmatch("[0-9]{1,9}", teachers) else teachers,
         mechanism=settings["mechanism"],
         classes=classes or None,
         on_invalid=settings["on_invalid"],

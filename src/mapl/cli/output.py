@@ -45,7 +45,7 @@ def errors_in_one_line(command: Callable[..., Any]) -> Callable[..., Any]:
                 )
                 return command(*args, **kwargs)
         except MaplError as error:
-            click.echo(f"Error: {error}", err=True)
+            click.echo(f"Error: {printable(str(error))}", err=True)
             sys.exit(_EXIT_CODES.get(type(error), 2))
         except (ClickException, Exit, BrokenPipeError):  # click knows what to do
             raise
@@ -80,17 +80,23 @@ def show_result(result: dict[str, Any], as_json: bool) -> None:
     words = {True: "yes", False: "no"}
     for name, value in result.items():
         shown = words[value] if isinstance(value, bool) else value
-        click.echo(f"{name.replace('_', ' '):14} {shown}")
+        click.echo(f"{name.replace('_', ' '):14} {printable(str(shown))}")
+
+
+def printable(text: str) -> str:
+    """Return a text without control characters, which a terminal would obey."""
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def show_table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
     """Print a table; 160 columns wide if the output is not a terminal."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(*head, box=None)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(escape(printable(cell)) for cell in row))
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 

@@ -12,7 +12,7 @@ from mapl.cli.output import (
     json_option,
     show_result,
 )
-from mapl.errors import CertificateError, ParameterError
+from mapl.errors import ParameterError
 
 
 @click.command()
@@ -31,29 +31,16 @@ def predict(folder: Path, data: Path, out: Path, as_json: bool) -> None:
     """
     check_ending(out, ".csv", ".parquet", ".pq")
     from mapl.publish import certificate
-    from mapl.publish.bundle import load_model
+    from mapl.publish.bundle import load_columns, predict_apart
     from mapl.records.files import check_column, read_table, write_table
-    from mapl.records.schema import Schema
 
+    path = folder / "model.skops"
     signed = certificate.read(folder / "certificate.json")
-    certificate.verify(signed, model=folder / "model.skops")
-    model = load_model(folder / "model.skops")
+    certificate.verify(signed, model=path)
     table = read_table(data)
-    try:
-        schema = Schema.of_encoder(model[0])
-    except (TypeError, AttributeError, IndexError, KeyError):
-        raise CertificateError(
-            f"The model in {folder} is not one that mapl learn wrote."
-        ) from None
-    for name in schema.columns:
-        check_column(name, table.columns, data)
     if not len(table):
         raise ParameterError(f"{data} has no records.")
-    try:
-        predicted = model.predict(schema.cast(table))
-    except Exception as error:  # the model may come from a stranger
-        raise CertificateError(
-            f"The model in {folder} fails on these records ({type(error).__name__})."
-        ) from None
-    write_table(table.assign(prediction=predicted), out)
+    for name in load_columns(path):
+        check_column(name, table.columns, data)
+    write_table(table.assign(prediction=predict_apart(path, table)), out)
     show_result({"records": len(table), "file": str(out)}, as_json)

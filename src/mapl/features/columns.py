@@ -67,7 +67,8 @@ def _bin_edges(values: Floats) -> Floats:
         return np.empty(0)
     heavy = value[count >= _HEAVY * len(values)]
     rest = values[~np.isin(values, heavy)]
-    cuts = np.quantile(rest, np.linspace(0, 1, _BINS + 1)) if rest.size else []
+    places = np.linspace(0, 1, _BINS + 1)
+    cuts = np.quantile(rest, places) if rest.size else np.empty(0)
     return np.unique(np.concatenate((heavy, np.nextafter(heavy, np.inf), cuts)))
 
 

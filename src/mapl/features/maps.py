@@ -48,7 +48,7 @@ class MetricBlock:
 
     def __call__(self, values: Floats) -> Floats:
         """Return the vectors of some records."""
-        return np.rint((values - self.mean) @ self.metric / self.fine)
+        return np.asarray(np.rint((values - self.mean) @ self.metric / self.fine))
 
 
 class Waves:
@@ -69,7 +69,7 @@ class Waves:
         """Return the cosines of some records, as integers."""
         turned = (values - self.mean) @ self.directions + self.phase
         places = np.floor(turned / _FINE).astype(np.int64) % _TABLE
-        return self.cosines[places]
+        return np.asarray(self.cosines[places])
 
 
 class Projection:
@@ -84,7 +84,7 @@ class Projection:
 
     def __call__(self, values: Floats) -> Floats:
         """Return the components of some records."""
-        return np.rint((values - self.mean) @ self.directions / 2**12)
+        return np.asarray(np.rint((values - self.mean) @ self.directions / 2**12))
 
 
 class FeatureMap:

@@ -28,7 +28,7 @@ from mapl.privacy.events import Event, from_json
 State = dict[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StoredStep:
     """A step that was committed before: its question, and its reply if there is one."""
 
@@ -56,6 +56,8 @@ class Job:
         self.paid_before = False
         self.seed = 0
         self._other_records = False
+        # The time of a charge is that of its beginning: it tells nothing of training.
+        self._signature = who_and_when()
 
     def begin(
         self,
@@ -63,13 +65,14 @@ class Job:
         *,
         data: str = "",
         assignment: Callable[[int], bytes] = lambda seed: b"",
+        quiet: bool = False,
     ) -> None:
         """Commit what decides the private computation; every run of a job computes the
         same, with the seed that was committed first.
 
         ``data``, a keyed digest of the records, warns of a mix-up. ``assignment``
         returns, for a seed, a digest of which record is in which chunk: a job that has
-        no answer yet does not go on with another assignment.
+        no answer yet does not go on with another assignment. ``quiet``: no warning.
         """
         mine = self._store.keyed_digest(assignment(seed))
         state = {"seed": seed, "data": data, "assignment": mine}
@@ -77,7 +80,8 @@ class Job:
             row = transaction.requested(self._dataset, self._request + "/begin")
             if row is None:
                 last = transaction.budget_of(self._dataset)
-                self._warn_if_mixed_up(transaction, data)
+                if not quiet:
+                    self._warn_if_mixed_up(transaction, data)
                 row = self._append_free(transaction, last, "/begin", "begin", state)
         stored = self._state_of(row)
         self.seed = int(stored.get("seed", 0))
@@ -85,6 +89,8 @@ class Job:
             mine = self._store.keyed_digest(assignment(self.seed))
         if (stored.get("data"), stored.get("assignment")) != (data, mine):
             self._other_records = True
+            if quiet:
+                return
             warnings.warn(
                 "This job was begun with other records or groups, and only its stored "
                 "answers are available. To learn from these records, start a new fit "
@@ -97,6 +103,7 @@ class Job:
         """Refuse an event that is too much; charge nothing."""
         with Transaction(self._store) as transaction:
             if transaction.requested(self._dataset, self._request) is None:
+                self._refuse_other_records()
                 budget = transaction.budget_of(self._dataset)
                 check_price(budget, event, delta=self.delta)
 
@@ -110,6 +117,7 @@ class Job:
             row = transaction.requested(self._dataset, self._request)
             self.paid_before = row is not None
             if row is None:
+                self._refuse_other_records()
                 last = transaction.budget_of(self._dataset)
                 row = self._append_charge(transaction, last, event)
             elif from_json(json.loads(row["public"])["event"]) != event:
@@ -133,12 +141,8 @@ class Job:
             )
             if reply is None:
                 transaction.refuse_gaps(since=min(self.rows, default=1))
-        if reply is None and self._other_records:
-            raise LedgerError(
-                "This job was begun with other records or groups and cannot go on with "
-                "these. "
-                "Start a new fit with another random_state. Nothing was released."
-            )
+        if reply is None:
+            self._refuse_other_records()
         if ask is None:
             return None
         # A step without a reply starts again: nothing of it has left. It uses the state
@@ -146,6 +150,14 @@ class Job:
         state = {} if reply is None else self._state_of(reply)
         answer = None if reply is None else bytes(reply["blob"])
         return StoredStep(state, bytes(ask["blob"]), answer)
+
+    def _refuse_other_records(self) -> None:
+        if self._other_records:
+            raise LedgerError(
+                "This job was begun with other records or groups and cannot go on with "
+                "these. Start a new fit with another random_state. Nothing was "
+                "released."
+            )
 
     def commit_question(self, step: int, state: State, question: bytes) -> None:
         """Commit what a step asks and what it leaves of the mechanism."""
@@ -226,7 +238,7 @@ class Job:
                 "delta": delta,
                 "loss_spent": last["loss_spent"] + loss,
                 "delta_spent": last["delta_spent"] + delta,
-                "public": _charge_as_json(event, self._what, **who_and_when()),
+                "public": _charge_as_json(event, self._what, **self._signature),
                 "sealed": "null",
                 "blob": b"",
             }

@@ -17,7 +17,14 @@ from typing import Any, NoReturn
 import sqlalchemy as sa
 
 from mapl.arrays import Words
-from mapl.errors import LedgerCorruptedError, LedgerError, ParameterError, one_of
+from mapl.errors import (
+    LedgerCorruptedError,
+    LedgerError,
+    ParameterError,
+    one_of,
+    positive,
+    probability,
+)
 from mapl.ledger.files import (
     given_key,
     locked,
@@ -101,6 +108,9 @@ class Ledger:
         if not isinstance(dataset, str) or not dataset.strip():
             raise ParameterError(f"dataset must be a name, got {dataset!r}.")
         one_of(*RULES, rule=rule)
+        # Plain types: a row must look the same when it is read again.
+        dataset, rule = str.__str__(dataset), str.__str__(rule)
+        epsilon, delta = positive(epsilon=epsilon), probability(delta=delta)
         limits = RULES[rule].limits(epsilon=epsilon, delta=delta)
         public = {"epsilon_limit": epsilon, "delta_limit": delta, **who_and_when()}
         with Transaction(self.store) as transaction:
@@ -144,7 +154,7 @@ class Ledger:
             A note for the history. Public.
         """
         request = self.store.keyed_digest(content)
-        return Job(self.store, dataset, request, delta=delta, what=what)
+        return Job(self.store, str.__str__(dataset), request, delta=delta, what=what)
 
     def records_digest(self, keys: Words) -> str:
         """Return a keyed digest of a set of records, whatever their order.
@@ -203,11 +213,14 @@ class Ledger:
         found = []
         if receipt.get("id") == self.id:
             with Transaction(self.store) as transaction:
-                rows = transaction.rows(ENTRIES.c.seq.in_(receipt.get("rows", [])))
+                numbers = receipt.get("rows", [])
+                small = [n for n in numbers if isinstance(n, int) and 0 < n < 2**62]
+                rows = transaction.rows(ENTRIES.c.seq.in_(small))
                 found = [
                     from_json(json.loads(row["public"])["event"])
                     for row in rows
-                    if row["kind"] == "charge" and row["dataset"] == receipt["dataset"]
+                    if row["kind"] == "charge"
+                    and row["dataset"] == receipt.get("dataset")
                 ]
         if not events or found != events:
             raise LedgerError(
@@ -289,7 +302,9 @@ def _create_ledger(store: Store) -> None:
             if store.path is not None:
                 refuse_network_folder(store.path.parent)
                 # SQLite gives its other files the permissions of this one.
-                os.close(os.open(store.path, os.O_CREAT | os.O_RDWR, 0o600))
+                descriptor = os.open(store.path, os.O_CREAT | os.O_RDWR, 0o600)
+                os.fchmod(descriptor, 0o600)
+                os.close(descriptor)
             with WriteLock(store) as lock:
                 if not sa.inspect(lock.connection).has_table("mapl_meta"):
                     _refuse_replacement(store, folder)

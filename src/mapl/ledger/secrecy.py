@@ -99,7 +99,8 @@ class FolderOfCheckpoints:
         """Keep data: a finished file or none. A full disk is no reason to stop."""
         part = self._folder / f"{name}.part"
         try:
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for folder in (self._folder.parent, self._folder):
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             descriptor = os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(self._cipher.encrypt(data, _place(name, content)))

@@ -66,7 +66,10 @@ class Store:
 
     def __init__(self, url: str) -> None:
         self._target, self.path = _parsed(url)
-        self.url = hide_passwords(url)
+        self.url = url
+        if self._target.password:
+            self.url = self._target.render_as_string(hide_password=True)
+        self.url = hide_passwords(self.url)
         self._compiled: dict[int, tuple[str, Any, Any]] = {}
         self.lock = threading.Lock()
         self.last: Row | None = None  # as this process left it

@@ -1,5 +1,6 @@
 """One writer at a time: rows are read and checked, and appended."""
 
+import re
 import sqlite3
 from collections.abc import Iterable
 from contextlib import suppress
@@ -271,10 +272,14 @@ class Transaction(WriteLock):
         url, connection = self.store.url, self.connection
         if not sa.inspect(connection).has_table("mapl_meta"):
             raise LedgerError(NO_LEDGER.format(url=url))
+        if set(sa.inspect(connection).get_view_names()) & {"mapl_meta", "mapl_entries"}:
+            raise LedgerCorruptedError(f"{url} is no ledger: its tables are views.")
         found = connection.execute(sa.select(META.c.name, META.c.value))
         meta = {str(name): str(value) for name, value in found}
-        version = int(meta["version"]) if meta.get("version", "").isdigit() else 0
-        if version < 1 or "id" not in meta:
+        given = meta.get("version", "")
+        version = int(given) if re.fullmatch("[0-9]{1,6}", given) else 0
+        # The id is part of the names of files.
+        if version < 1 or not re.fullmatch("[0-9a-f]{32}", meta.get("id", "")):
             raise LedgerCorruptedError(f"{url} has no version: it is damaged.")
         if version > tables.VERSION:
             raise LedgerError(

@@ -19,7 +19,7 @@ from mapl.records.schema import Schema
 from mapl.records.table import canonical_table
 from mapl.release.account import Account, open_account
 from mapl.release.labeler import release_count
-from mapl.teachers.isolation import sendable
+from mapl.teachers.isolation import check_loadable
 from mapl.teachers.voting import Chunks, votes_on_own_points
 
 _PUBLIC = ("n_teachers", "n_records", "largest", "classes")  # as in a certificate
@@ -101,7 +101,7 @@ def private_error(
     labels = _checked_classes(classes)
     private = _checked_records(X, y, groups, labels)
     check_classifier(estimator)
-    sendable(estimator)
+    check_loadable(estimator)
     random_state = integer(random_state=random_state, at_least=0)
     mechanism = NoisyCount.for_budget(epsilon=positive(epsilon=epsilon), delta=delta)
     block = n_records / (2 * k)
@@ -186,7 +186,7 @@ def _checked_records(X: Any, y: Any, groups: Any, labels: Array) -> PrivateRecor
     codes = encode(y, labels)
     if len(codes) != len(X):
         raise ParameterError("X and y must have the same length.")
-    table = canonical_table(X, Schema.of(X))
+    table = canonical_table(X, Schema.of(np.zeros((1, X.shape[1]))))
     return private_records(table, codes, groups, takes_missing=True, on_invalid="drop")
 
 

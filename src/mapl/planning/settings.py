@@ -375,7 +375,7 @@ def choose_setting(
             )
         plan.check_sizes(n_points=n_points, n_classes=n_classes)
         check_composition([], plan.event, epsilon=epsilon, delta=delta)
-        return plan.n_teachers, plan
+        return int(plan.n_teachers), plan
     name = "dissent" if mechanism == "auto" else mechanism
     teachers = (
         teachers_for(epsilon, n_classes, n_records, mechanism=name)
@@ -384,7 +384,7 @@ def choose_setting(
     )
     if n_classes < 2:
         return teachers, None
-    return teachers, setting_for(
+    setting = setting_for(
         name,
         n_teachers=teachers,
         n_points=n_points,
@@ -393,3 +393,18 @@ def choose_setting(
         delta=delta,
         n_records=n_records,
     )
+    _refuse_hopeless(setting)
+    return teachers, setting
+
+
+def _refuse_hopeless(setting: Setting) -> None:
+    """Refuse a sparse vector whose threshold its teachers can hardly reach."""
+    mechanism = setting.make_mechanism()
+    if not isinstance(mechanism, SparseVector):
+        return
+    if mechanism.threshold > setting.n_teachers / 2 + 3 * mechanism.noise_scale:
+        raise ParameterError(
+            "mechanism='sparse-vector' would withhold every answer: its threshold is "
+            f"{mechanism.threshold} for {setting.n_teachers} teachers. Use "
+            "mechanism='auto', or more teachers. Nothing was released."
+        )

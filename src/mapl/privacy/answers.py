@@ -110,7 +110,8 @@ def _value_by_value(values: Any) -> Array:
         return np.asarray(values)
     out = np.empty(len(values), dtype=object)
     for i, value in enumerate(values):
-        out[i] = value
+        # A row of an array would hold on to the others.
+        out[i] = value.copy() if isinstance(value, np.ndarray) else value
     return out
 
 

@@ -7,6 +7,7 @@ recomputed at any time.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from fractions import Fraction
@@ -175,6 +176,8 @@ class ConfidentMaxEvent(Event):
         return checks, GaussianEvent(sigma=self.sigma, steps=self.steps, **both)
 
 
+# Without an exponent, which may be huge.
+_RATIONAL = re.compile(r"-?[0-9]{1,80}([./][0-9]{1,80})?")
 _KINDS: dict[str, type[Event]] = {
     event.kind: event
     for event in (
@@ -212,6 +215,8 @@ def from_json(form: Mapping[str, Any]) -> Event:
 def _fraction(name: str, value: object) -> Fraction:
     """Return a rational out of JSON."""
     try:
+        if isinstance(value, str) and not _RATIONAL.fullmatch(value):
+            raise ValueError
         return Fraction(value) if isinstance(value, str) else rational(**{name: value})
     except (ValueError, ZeroDivisionError):
         raise ParameterError(

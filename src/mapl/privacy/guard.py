@@ -12,6 +12,17 @@ from mapl.errors import (
 from mapl.privacy.noise import Source
 from mapl.privacy.votes import Votes
 
+_forks = 0  # of this process: its number may be used again in a container
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+# Windows has no fork.
+getattr(os, "register_at_fork", lambda **_: None)(after_in_child=_count_fork)
+
 
 class Guard:
     """Lets one thread of one process through, and refuses copies.
@@ -22,11 +33,11 @@ class Guard:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._process = os.getpid()
+        self._process = os.getpid(), _forks
         self._lock = threading.Lock()
 
     def __enter__(self) -> None:
-        if os.getpid() != self._process:
+        if (os.getpid(), _forks) != self._process:
             raise MechanismStateError(
                 f"This {self.name} was opened in another process: used here too, its "
                 "budget would be spent twice. Nothing was released."

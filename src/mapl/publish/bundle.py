@@ -1,5 +1,10 @@
 """The folder that may be published: model, certificate, labels, and a report."""
 
+import json
+import os
+import pickle
+import subprocess
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
@@ -13,8 +18,16 @@ from mapl.errors import CertificateError, ParameterError
 from mapl.learners import fit_made_up_labels
 from mapl.privacy.votes import ABSTAIN
 from mapl.publish import certificate as certificates
-from mapl.publish.model_checks import check_parts
+from mapl.publish.model_checks import check_parts, rebuilt_encoder
 from mapl.publish.report import render
+from mapl.records.schema import Schema
+
+_MOST_SECONDS = 600  # for predictions
+_START = (
+    "import json, pathlib, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from mapl.publish.bundle import send_predictions; "
+    "send_predictions(pathlib.Path(sys.argv[2]))"
+)
 
 # Types of fitted models that hold numbers and nothing that runs.
 TRUSTED_TYPES = {
@@ -37,13 +50,11 @@ def write_bundle(
     model: Any,
     fitted: Any,
     public: Any,
-    score: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Write the four files to a folder, and return the certificate.
 
     ``model`` is what is published: the student, and what prepares its columns.
-    ``fitted`` is the `PrivateClassifier`, ``public`` a frame of the public points,
-    ``score`` that on a test file which was declared public.
+    ``fitted`` is the `PrivateClassifier`, ``public`` a frame of the public points.
     """
     import skops.io
 
@@ -56,11 +67,25 @@ def write_bundle(
     shown = certificates.labels_as_json(fitted.classes_)
     names = np.array([*shown, None], dtype=object)  # None for ABSTAIN
     public.assign(label=names[codes]).to_parquet(out / "labels.parquet", index=False)
+    write_report(out, signed, fitted, None)
+    return signed
+
+
+def write_report(
+    out: Path,
+    signed: Mapping[str, Any],
+    fitted: Any,
+    score: Mapping[str, Any] | None,
+) -> None:
+    """Write the report; ``score`` is that on a test file which was declared public."""
+    codes = fitted.public_labels_
     counts = {str(c): int((codes == i).sum()) for i, c in enumerate(fitted.classes_)}
     counts["no answer"] = int((codes == ABSTAIN).sum())
     page = render(signed, counts, spending=fitted.spending_, score=score)
     (out / "report.html").write_text(page, encoding="utf-8")
-    return signed
+
+
+_FILES = ("model.skops", "certificate.json", "labels.parquet", "report.html")
 
 
 @contextmanager
@@ -70,6 +95,8 @@ def new_folder(out: Path) -> Iterator[None]:
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=out):
         pass  # it can be written to
+    if taken := [name for name in _FILES if (out / name).is_dir()]:
+        raise ParameterError(f"{out / taken[0]} is a folder. Remove it.")
     try:
         yield
     except BaseException:
@@ -80,8 +107,13 @@ def new_folder(out: Path) -> Iterator[None]:
 
 
 def load_model(path: Path) -> Any:
-    """Load a model file; types that are not known to be harmless are refused."""
+    """Load a model file that `write_bundle` wrote, or a stranger.
+
+    Types that are not known to be harmless are refused; the encoder of the columns is
+    made again from its numbers and texts, and the classifier is checked part by part.
+    """
     import skops.io
+    from sklearn.pipeline import make_pipeline
 
     try:
         types = set(skops.io.get_untrusted_types(file=path))
@@ -90,8 +122,10 @@ def load_model(path: Path) -> Any:
                 f"{path} holds types that are not trusted: "
                 f"{', '.join(sorted(types - TRUSTED_TYPES))}. Nothing was loaded."
             )
-        model = skops.io.load(path, trusted=sorted(types))
-        check_parts(model)
+        encoder, classifier = skops.io.load(path, trusted=sorted(types))
+        encoder = rebuilt_encoder(encoder)
+        check_parts(classifier, width=len(encoder.get_feature_names_out()))
+        model = make_pipeline(encoder, classifier)
     except CertificateError:
         raise
     except Exception as error:  # a file from a stranger may hold anything
@@ -100,6 +134,54 @@ def load_model(path: Path) -> Any:
             "used."
         ) from None
     return model
+
+
+def load_columns(path: Path) -> list[str]:
+    """Return the names of the columns that a model needs."""
+    return [str(name) for name in load_model(path)[0].feature_names_in_]
+
+
+def predict_apart(path: Path, table: Any) -> list[Any]:
+    """Return the labels that a model file gives to records, from a process of its own:
+    if a crafted model crashes or hangs, it does so there.
+    """
+    places = json.dumps([os.path.abspath(place) for place in sys.path])
+    try:
+        done = subprocess.run(  # noqa: S603 - our own interpreter
+            [sys.executable, "-c", _START, places, str(path.absolute())],
+            input=pickle.dumps(table),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_MOST_SECONDS,
+            check=True,
+        )
+        answer = json.loads(done.stdout)
+    except (subprocess.SubprocessError, ValueError):
+        answer = {"error": f"The model in {path} crashed, or took too long."}
+    if "error" in answer:
+        raise CertificateError(str(answer["error"]))
+    return list(answer["labels"])
+
+
+def send_predictions(path: Path) -> None:  # pragma: no cover - other process
+    """Read records from the input, and write their labels to the output."""
+    table = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own process
+    try:
+        answer: dict[str, Any] = {"labels": _predicted(path, table)}
+    except CertificateError as error:
+        answer = {"error": str(error)}
+    sys.stdout.write(json.dumps(answer))
+
+
+def _predicted(path: Path, table: Any) -> list[Any]:
+    model = load_model(path)
+    try:
+        found = model.predict(Schema.of_encoder(model[0]).cast(table))
+        return [str(label) for label in found.tolist()]
+    except Exception as error:  # the model may come from a stranger
+        raise CertificateError(
+            f"The model in {path} fails on these records ({type(error).__name__})."
+        ) from None
 
 
 def check_writable(estimator: Any, points: Any) -> None:

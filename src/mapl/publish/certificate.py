@@ -101,11 +101,11 @@ def of_classifier(
     """Return the certificate of a `PrivateClassifier` that releases these events."""
     declared = fitted.classes is not None
     assumed = "X_public, classes and all parameters do not come from private data"
+    if fitted.privacy == "labels":
+        assumed = "all features are public; classes and parameters are not private"
     if not declared:
-        assumed = (
-            "X_public and all parameters do not come from private data; the list of "
-            "classes does, and is not protected"
-        )
+        assumed = assumed.replace(", classes and", " and").replace("; classes and", ";")
+        assumed += "; the list of classes comes from them, and is not protected"
     if fitted.on_invalid == "error":
         assumed += "; fits refused because of a private record were seen by the holder "
         assumed += "alone"
@@ -116,7 +116,7 @@ def of_classifier(
         **protection(grouped=grouped, privacy=fitted.privacy),
         mechanism="dissent" if mechanism == "auto" else mechanism,
         public={
-            "n_teachers": fitted.n_teachers_,
+            "n_teachers": int(fitted.n_teachers_),
             "classes": labels_as_json(fitted.classes_),
             "classes_declared": declared,
             "n_public": fitted.n_public_,
@@ -125,6 +125,23 @@ def of_classifier(
         },
         ledger=receipt,
     )
+
+
+_PROTECTIONS = [
+    protection(grouped=grouped, privacy=privacy)
+    for grouped in (False, True)
+    for privacy in ("records", "labels")
+]
+_MOST_EVENTS = 1000
+_UNREADABLE = (
+    *(TypeError, ValueError, KeyError, AttributeError, ArithmeticError),
+    *(MemoryError, RecursionError),
+)
+
+
+def _is_finite(value: Any) -> bool:
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return plain and 0 <= value < 1e9
 
 
 def labels_as_json(classes: Any) -> list[Any]:
@@ -175,7 +192,7 @@ def verify(certificate: Mapping[str, Any], *, model: Path | None = None) -> floa
     >>> from mapl.privacy.events import GaussianEvent
     >>> made = certificate.make(
     ...     [GaussianEvent(sigma=Fraction(40), steps=100)],
-    ...     delta=1e-5, unit="record", neighbours="if one record is added",
+    ...     delta=1e-5, **certificate.protection(grouped=False),
     ...     mechanism="dissent", public={"n_teachers": 250}, ledger="none",
     ... )
     >>> round(certificate.verify(made), 2)
@@ -191,14 +208,23 @@ def verify(certificate: Mapping[str, Any], *, model: Path | None = None) -> floa
             "Upgrade mapl."
         )
     claimed, delta = certificate["epsilon"], certificate["delta"]
+    said = {"unit": certificate["unit"], "neighbours": certificate["neighbours"]}
+    if said not in _PROTECTIONS:
+        raise CertificateError(
+            "The certificate says of unit and neighbours what mapl does not certify."
+        )
     try:
+        if len(certificate["events"]) > _MOST_EVENTS:
+            raise CertificateError(f"more than {_MOST_EVENTS} events.")
+        if claimed is not None and not _is_finite(claimed):
+            raise CertificateError("epsilon must be a finite number.")
         events = [from_json(event) for event in certificate["events"]]
         found = accounting.epsilon(events, delta=delta)
         sentence = _guarantee(claimed, delta, certificate["neighbours"])
         if certificate["form"] == _FORM:
             declared = certificate["public"].get("classes_declared", True)
             sentence += _classes_clause(declared)
-    except (MaplError, TypeError, ValueError, KeyError, AttributeError) as error:
+    except (MaplError, *_UNREADABLE) as error:
         raise CertificateError(f"The certificate cannot be read: {error}") from error
     if claimed is None or not found <= claimed:
         raise CertificateError(
@@ -218,7 +244,7 @@ def read(path: Path) -> dict[str, Any]:
     """Return the certificate in a file."""
     try:
         return dict(json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, *_UNREADABLE) as error:
         raise CertificateError(f"{path} holds no certificate: {error}") from error
 
 

@@ -11,35 +11,19 @@ import numpy as np
 
 from mapl.errors import CertificateError
 
-# Parts that predict in numpy, which checks its own bounds, or that are checked below.
+# Parts whose predictions numpy computes from arrays, or that are checked below.
 _MODULES = (
-    "sklearn.calibration",
-    "sklearn.compose",
-    "sklearn.decomposition",
     "sklearn.discriminant_analysis",
     "sklearn.dummy",
-    "sklearn.ensemble._bagging",
     "sklearn.ensemble._forest",
     "sklearn.ensemble._hist_gradient_boosting",
-    "sklearn.ensemble._stacking",
-    "sklearn.ensemble._voting",
-    "sklearn.ensemble._weight_boosting",
-    "sklearn.feature_extraction",
-    "sklearn.feature_selection",
-    "sklearn.impute._base",
-    "sklearn.isotonic",
-    "sklearn.kernel_approximation",
     "sklearn.linear_model",
-    "sklearn.multiclass",
     "sklearn.naive_bayes",
-    "sklearn.neural_network",
-    "sklearn.pipeline",
-    "sklearn.preprocessing",
+    "sklearn.preprocessing._label",
     "sklearn.tree",
     "sklearn.utils",
     "sklearn._loss",
-    "sklearn._config",
-    "mapl.",
+    "mapl.learners",
 )
 _CLASSES = ("sklearn.svm._classes.LinearSVC",)
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type, slice, range)
@@ -47,31 +31,33 @@ _NUMPY = (np.generic, np.dtype, np.random.RandomState, np.random.Generator, np.u
 _DEEPEST = 60
 
 
-def check_parts(model: Any) -> None:
-    """Refuse a model with a part that is not known to be harmless.
+def check_parts(model: Any, *, width: int | None = None) -> None:
+    """Refuse a classifier with a part that is not known to be harmless.
+
+    ``width`` is how many features it will be given.
 
     Raises
     ------
     CertificateError
         Naming the part.
     """
-    _visit(model, width=None, depth=0, seen=set())
+    given = getattr(model, "n_features_in_", width) if width is None else width
+    _visit(model, width=given, depth=0, seen=set())
 
 
-def _visit(part: Any, *, width: int | None, depth: int, seen: set[int]) -> None:
+def _visit(part: Any, *, width: Any, depth: int, seen: set[tuple[int, Any]]) -> None:
     """Check a part and what it holds; ``width`` is how many features reach it."""
-    if isinstance(part, _PLAIN) or id(part) in seen:
+    if isinstance(part, _PLAIN) or (id(part), width) in seen:
         return
     if depth > _DEEPEST:
         raise CertificateError("The model is nested too deeply. Nothing was used.")
-    seen.add(id(part))
+    seen.add((id(part), width))
+    if getattr(part, "n_features_in_", width) != width:
+        raise CertificateError("The model's parts do not fit. Nothing was used.")
+    if getattr(part, "n_jobs", None) is not None:
+        part.n_jobs = None  # how many processes are started is not the file's to say
     for inner in _parts_of(part, width):
-        own = getattr(part, "n_features_in_", None)
-        # Members of an ensemble are given what the ensemble was given.
-        given = own if width is None or own is None else min(own, width)
-        if type(part).__module__.startswith(("sklearn.pipeline", "sklearn.compose")):
-            given = None
-        _visit(inner, width=width if own is None else given, depth=depth + 1, seen=seen)
+        _visit(inner, width=width, depth=depth + 1, seen=seen)
 
 
 def _parts_of(part: Any, width: int | None) -> list[Any]:
@@ -85,9 +71,6 @@ def _parts_of(part: Any, width: int | None) -> list[Any]:
         return [*part, *part.values()]
     if isinstance(part, list | tuple | set | frozenset):
         return list(part)
-    if hasattr(part, "check_format") and hasattr(part, "indptr"):
-        part.check_format(full_check=True)  # a sparse matrix
-        return []
     if kind == "sklearn.tree._tree.Tree":
         _check_tree(part, width)
         return []
@@ -95,6 +78,8 @@ def _parts_of(part: Any, width: int | None) -> list[Any]:
         _check_histogram_tree(part, width)
         return []
     if kind.startswith(_MODULES) or kind in _CLASSES:
+        if getattr(part, "_in_fit", False):
+            raise CertificateError("A model that is being fitted cannot be used.")
         return list(getattr(part, "__dict__", {}).values())
     raise CertificateError(
         f"The model holds a part that cannot be checked: {kind}. Nothing was used."
@@ -129,5 +114,47 @@ def _check_histogram_tree(tree: Any, width: int | None) -> None:
 def _require(holds: bool) -> None:
     if not holds:
         raise CertificateError(
-            "A tree of the model leads out of its table. Nothing was used."
+            "A table of the model leads out of its bounds. Nothing was used."
         )
+
+
+def rebuilt_encoder(encoder: Any) -> Any:
+    """Return a new encoder with the plain numbers and texts of a loaded one.
+
+    Its other attributes are those of a fit of our own: a crafted one could make
+    compiled code write out of bounds.
+    """
+    import pandas as pd
+
+    from mapl.records.schema import Schema
+
+    schema = Schema.of_encoder(encoder)
+    names = [str(name) for name in schema.columns]
+    blank = pd.DataFrame({n: ["x"] for n in names}, dtype=object)
+    for name in schema.number_columns:
+        blank[name] = [0.0]
+    fresh, _ = schema.fit_encoder(schema.cast(blank))
+    for new, old in zip(fresh.transformers_, encoder.transformers_, strict=False):
+        if not len(new[2]):
+            continue
+        if isinstance(new[1][-1], type(fresh.transformers_[1][1][-1])):
+            _copy_categories(new[1][-1], old[1][-1], len(new[2]))
+        else:
+            n = len(new[2])
+            new[1][0].statistics_ = _numbers(old[1][0].statistics_, n)
+            new[1][1].mean_ = _numbers(old[1][1].mean_, n)
+            new[1][1].scale_ = _numbers(old[1][1].scale_, n)
+    return fresh
+
+
+def _copy_categories(new: Any, old: Any, n: int) -> None:
+    listed = [sorted({str(c) for c in one}) for one in old.categories_]
+    _require(len(listed) == n and all(listed))
+    new.categories_ = [np.array(one, dtype=object) for one in listed]
+    new._n_features_outs = [len(one) for one in listed]
+
+
+def _numbers(values: Any, n: int) -> Any:
+    found = np.asarray(values, dtype=np.float64)
+    _require(found.shape == (n,))
+    return found.copy()

@@ -21,13 +21,16 @@ import numpy as np
 NAT = -(2**63)  # numpy's "not a time", as an integer
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _FLOAT = re.compile(r"-?[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?")
+_ISO_TIME = re.compile(
+    r"([0-9]{4,}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2})(:[0-9]{2})?(:[0-9]{2})?(\.[0-9]+)?"
+)
 _TRUTH = {"true": 1.0, "false": 0.0}
+_TRUTH_TEXTS = {"true": "1", "false": "0", "nan": None}
+_DEEPEST_GROUP = 3
 _LONGEST_NUMBER, _LONGEST_TIME = 400, 40  # characters
 _LARGEST_EXPONENT, _MOST_BITS = 400, 1100
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _DAY = 86_400 * 10**9  # nanoseconds
-# Values whose text is their canonical form; pandas is loaded only if somebody else did.
-_NAMED_BY_TEXT = {"Period", "Interval"}
 
 
 def is_missing(value: Any) -> bool:
@@ -75,9 +78,10 @@ def _is_moderate(value: Decimal) -> bool:
 def text(value: Any) -> str | None:
     """Return a value as text, None if it is missing or has no canonical form.
 
-    Numbers have one text each: pandas turns integers into floats as soon as one of them
-    is missing, and into texts such as "7.0" beside a text. So 7, 7.0 and "7.0" are "7",
-    but "07" is not.
+    Values have one text each, whatever a container makes of them because of others: it
+    turns integers into floats as soon as one of them is missing, booleans into integers
+    beside an integer, and anything into texts beside a text. So 7, 7.0 and "7.0" are
+    "7", True, 1 and "true" are "1", but "07" is not "7". The text "nan" is missing.
     """
     if type(value) is str:
         return _plain_text(value)
@@ -90,7 +94,7 @@ def text(value: Any) -> str | None:
     if isinstance(value, bytes):
         return _plain_text(value.decode("utf-8", "surrogateescape"))
     if isinstance(value, bool | np.bool_):
-        return "True" if value else "False"
+        return "1" if value else "0"
     if isinstance(value, np.timedelta64 | timedelta):
         return _count_text(duration(value))
     if isinstance(value, int | np.integer):
@@ -101,9 +105,18 @@ def text(value: Any) -> str | None:
         return _float_text(float(value))
     if isinstance(value, Decimal | Fraction):
         return _rational_text(value)
-    named = type(value).__name__ in _NAMED_BY_TEXT
-    named = named and type(value).__module__.split(".")[0] == "pandas"
-    return str(value) if named or isinstance(value, UUID | clock_time) else None
+    if type(value).__module__.split(".")[0] == "pandas":
+        return _pandas_text(value)
+    return str(value) if isinstance(value, UUID | clock_time) else None
+
+
+def _pandas_text(value: Any) -> str | None:
+    """Return a period as text, and an interval by its ends."""
+    if type(value).__name__ == "Period":
+        return str(value)
+    if type(value).__name__ != "Interval":
+        return None
+    return f"{value.closed} {text(value.left)} {text(value.right)}"
 
 
 def _plain_text(value: str) -> str | None:
@@ -114,11 +127,31 @@ def _plain_text(value: str) -> str | None:
         except UnicodeEncodeError:
             return None
         return value
-    fraction = value[-1:].isdigit() and ("." in value or "e" in value)
-    if fraction and len(value) < _LONGEST_TIME and _FLOAT.fullmatch(value):
+    if len(value) >= _LONGEST_TIME:
+        return value
+    if value[-1:].isdigit():
+        return _digits_text(value)
+    return _TRUTH_TEXTS.get(value.lower(), value) if len(value) <= 5 else value
+
+
+def _digits_text(value: str) -> str:
+    """Return a text that ends in a digit: a number or a time in one form."""
+    if value[4:5] == "-" and (time_ := _ISO_TIME.fullmatch(value)):
+        return _trimmed_time(*time_.groups())
+    if ("." in value or "e" in value) and _FLOAT.fullmatch(value):
         found = float(value)
-        return _float_text(found) if repr(found) == value else value
+        if math.isfinite(found) and ("e" in value or repr(found) == value):
+            return _float_text(found)
     return value
+
+
+def _trimmed_time(day: str, *parts: str | None) -> str:
+    """Return a time without zeros at the end: the day alone at midnight."""
+    hour, minute, second, fraction = parts
+    clock = f"T{hour}{minute or ':00'}{second or ':00'}"
+    if fraction and (digits := fraction.rstrip("0")) != ".":
+        return f"{day}{clock}{digits}"
+    return day if clock == "T00:00:00" else f"{day}{clock}"
 
 
 def _integer_text(value: int) -> str | None:
@@ -126,7 +159,12 @@ def _integer_text(value: int) -> str | None:
 
 
 def _float_text(value: float) -> str:
-    return str(int(value)) if value.is_integer() else repr(value)
+    """Return the shortest digits; those of single precision if that holds the value."""
+    if value.is_integer():
+        return str(int(value))
+    with np.errstate(over="ignore"):
+        single = np.float32(value)
+    return str(single) if float(single) == value else repr(value)
 
 
 def _rational_text(value: Decimal | Fraction) -> str | None:
@@ -194,10 +232,8 @@ def time_text(value: Any) -> str | None:
             return str(value.isoformat())
     except Exception:  # a zone is somebody else's code
         return None
-    seconds, _, fraction = whole.partition(".")
-    if fraction := fraction.rstrip("0"):
-        return f"{seconds}.{fraction}"
-    return seconds.removesuffix("T00:00:00")
+    found = _ISO_TIME.fullmatch(whole)
+    return whole if found is None else _trimmed_time(*found.groups())
 
 
 def duration(value: Any) -> int:
@@ -234,10 +270,12 @@ def times_in_ns(values: Any) -> Any:
     return np.where(fits, np.where(fits, counts, 0) * factor, NAT)
 
 
-def group(value: Any) -> str | None:
+def group(value: Any, depth: int = 0) -> str | None:
     """Return the text that identifies a unit; a tuple has one for each of its parts."""
     if isinstance(value, tuple | list):
-        parts = [group(part) for part in value]
+        if depth >= _DEEPEST_GROUP:
+            return None
+        parts = [group(part, depth + 1) for part in value]
         shown = ("-" if part is None else f"{len(part)}:{part}" for part in parts)
         return f"({','.join(shown)})"
     return text(value)

@@ -85,7 +85,9 @@ def cells_of(column: Any) -> Array | list[Any]:
 
 def _of_numpy(column: Array) -> Array | list[Any]:
     if isinstance(column, np.ma.MaskedArray):
-        return list(column.reshape(-1).tolist())  # what is masked is None
+        values = list(np.asarray(column.data).reshape(-1))  # not tolist: times of numpy
+        masks = np.ma.getmaskarray(column).reshape(-1).tolist()
+        return [None if m else v for v, m in zip(values, masks, strict=True)]
     flat = column.reshape(-1)
     if flat.dtype.kind in _NUMPY_NUMBERS + "mM":
         return np.asarray(flat)
@@ -94,7 +96,10 @@ def _of_numpy(column: Array) -> Array | list[Any]:
 
 def _of_pandas(column: Any) -> Array | list[Any]:
     dtype, kind = column.dtype, getattr(column.dtype, "kind", "O")
-    if hasattr(column.array, "__arrow_array__") and hasattr(dtype, "pyarrow_dtype"):
+    arrow = (
+        hasattr(dtype, "pyarrow_dtype") or getattr(dtype, "storage", "") == "pyarrow"
+    )
+    if arrow:
         return _of_arrow(column.array.__arrow_array__())
     if hasattr(dtype, "categories"):  # by value: the codes are the caller's
         distinct = [*cells_of(column.array.categories), None]
@@ -117,6 +122,8 @@ def _of_polars(column: Any) -> Array | list[Any]:
         unit = getattr(column.dtype, "time_unit", "D")
         counts = column.to_physical().cast(int).fill_null(NAT).to_numpy()
         return np.asarray(counts).view(f"{'m' if name == 'Duration' else 'M'}8[{unit}]")
+    if column.dtype.is_nested():  # which has no canonical form
+        return [None] * len(column)
     if name in ("Categorical", "Enum"):
         column = column.cast(str)
     return list(column.to_list())
@@ -138,14 +145,11 @@ def _of_arrow(column: Any) -> Array | list[Any]:
         letter = "M" if pa.types.is_timestamp(kind) else "m"
         counts = column.cast(pa.int64()).fill_null(NAT).to_numpy()
         return np.asarray(counts).view(f"{letter}8[{kind.unit}]")
-    return [_as_python(cell) for cell in column] if _is_odd(kind) else _listed(column)
-
-
-def _is_odd(kind: Any) -> bool:
-    """Whether a type's cells may be refused one by one, as times out of range are."""
-    import pyarrow as pa
-
-    return bool(pa.types.is_nested(kind) or pa.types.is_temporal(kind))
+    if pa.types.is_nested(kind):  # which has no canonical form
+        return [None] * len(column)
+    if pa.types.is_temporal(kind):  # cells out of range are refused one by one
+        return [_as_python(cell) for cell in column]
+    return _listed(column)
 
 
 def _as_python(cell: Any) -> Any:

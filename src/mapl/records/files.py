@@ -84,6 +84,8 @@ def column_names(path: Path) -> list[str]:
             return list(pq.read_schema(path).names)
         with _opened(path) as file:
             names = _fields(file.readline().removeprefix(b"\xef\xbb\xbf"))
+            if any("\r" in name for name in names):  # the whole file, of an old Mac
+                names = []
     if not names:
         raise ParameterError(f"{path} has no line of column names that can be read.")
     if len(set(names)) < len(names):

@@ -18,7 +18,7 @@ from mapl.arrays import Array, Ints, Words, n_rows
 from mapl.errors import ParameterError
 from mapl.records import cells
 from mapl.records.columns import convert
-from mapl.records.containers import cells_of, columns_of
+from mapl.records.containers import cells_of, columns_of, has_names
 from mapl.records.table import Table
 
 LANE = 16  # bytes that stand for one cell
@@ -78,7 +78,8 @@ def group_keys(groups: Any, n: int) -> Words:
     """
     if n_rows(groups) != n:
         raise ParameterError("groups must have one value a record.")
-    if getattr(groups, "ndim", 1) > 1:  # several columns that name a unit together
+    # Several columns may name a unit together.
+    if has_names(groups) or getattr(groups, "ndim", 1) > 1:
         groups = list(zip(*map(_listed, columns_of(groups)[1]), strict=True))
     values = cells_of(groups)
     if isinstance(values, list):

@@ -80,6 +80,8 @@ def private_records(
     "error", in a sentence without values or counts. With "drop" such records are left
     out, and nothing shows it.
     """
+    if len(codes) != len(table):
+        raise ParameterError("y must hold one label a record.")
     usable = table.readable & (codes != UNKNOWN)
     if not takes_missing:
         usable &= ~table.incomplete

@@ -118,6 +118,11 @@ class Schema:
             )
         return cls(columns)
 
+    def describe(self) -> str:
+        """Return names and types as a text, to identify what was asked for."""
+        columns = [(str(n), c.kind, c.categories) for n, c in self.columns.items()]
+        return repr((self.container, self.precision, columns))
+
     @property
     def number_columns(self) -> list[Any]:
         """The names of the columns that hold numbers."""

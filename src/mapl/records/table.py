@@ -132,23 +132,37 @@ def canonical_table(X: Any, schema: Schema) -> Table:
 
     Columns go by name where the container has names, else by position.
     """
-    if schema.container == "sparse" or hasattr(X, "tocsr"):
-        return _sparse_table(X, schema)
-    readable: Bools = np.ones(n_rows(X), dtype=np.bool_)
-    # What single precision cannot hold is missing.
-    with np.errstate(over="ignore", invalid="ignore"):
-        return _dense_table(X, schema, readable)
+    # What a precision cannot hold is missing, and no warning tells of it.
+    with np.errstate(all="ignore"):
+        if n_rows(X) == 0:
+            return _empty_table(schema)
+        if schema.container == "sparse" or hasattr(X, "tocsr"):
+            return _sparse_table(X, schema)
+        return _dense_table(X, schema, np.ones(n_rows(X), dtype=np.bool_))
+
+
+def _empty_table(schema: Schema) -> Table:
+    """Return the table of no records, whatever container holds none."""
+    rows: list[list[Any]] = [[] for _ in schema.columns]
+    if schema.container == "sparse":
+        return _sparse_table(np.empty((0, len(rows))), schema)
+    return _table_of(rows, schema, np.ones(0, dtype=np.bool_))
 
 
 def _dense_table(X: Any, schema: Schema, readable: Bools) -> Table:
     if schema.container == "array" and _is_numeric(X):
         flat = X.reshape(len(X), math.prod(X.shape[1:]))
-        found = flat.astype(schema.precision)  # a copy
+        found = flat.astype(np.float64)  # a copy; first to double precision, always
         return Table(schema, [_matrix(found, schema)], readable)
     if isinstance(X, list | tuple) and schema.container not in ("texts", "series"):
         columns, readable = _columns_of_rows(X, len(schema.columns))
     else:
         columns = _matched(X, schema)
+    return _table_of(columns, schema, readable)
+
+
+def _table_of(columns: list[Any], schema: Schema, readable: Bools) -> Table:
+    """Convert each column to its type."""
     converted = [
         convert(column, kind.kind, kind.categories)
         for column, kind in zip(columns, schema.columns.values(), strict=True)
@@ -196,7 +210,10 @@ def _check_width(width: int, schema: Schema) -> None:
 def _columns_of_rows(rows: Any, width: int) -> tuple[list[list[Any]], Bools]:
     """Return the columns of a list of records; one of another length has no cells."""
     blank = [None] * width
-    sound = [isinstance(r, list | tuple | np.ndarray) and len(r) == width for r in rows]
+    sound = [
+        (isinstance(r, list | tuple) or getattr(r, "ndim", 0) == 1) and len(r) == width
+        for r in rows
+    ]
     listed = [
         (row.tolist() if isinstance(row, np.ndarray) else row) if fits else blank
         for row, fits in zip(rows, sound, strict=True)
@@ -206,20 +223,22 @@ def _columns_of_rows(rows: Any, width: int) -> tuple[list[list[Any]], Bools]:
 
 def _sparse_table(X: Any, schema: Schema) -> Table:
     """Return a sparse table: no explicit zeros, no duplicates, sorted columns."""
-    from scipy.sparse import csr_matrix
+    from scipy.sparse import csr_array, csr_matrix, issparse, sparray
 
-    if not hasattr(X, "tocsr"):
-        dense = canonical_table(X, Schema(schema.columns, "array"))
-        return _sparse_table(csr_matrix(dense.columns[0]), schema)
-    matrix = X.tocsr(copy=True)
-    _check_width(matrix.shape[1], schema)
-    if matrix.dtype.kind in "fiub":
-        matrix = matrix.astype(np.float64)
-    else:  # complex numbers, objects: none of them fits
-        matrix = csr_matrix(
-            (np.full(matrix.nnz, np.nan), matrix.indices, matrix.indptr), matrix.shape
+    if not issparse(X):
+        dense = _dense_table(
+            X, Schema(schema.columns, "array"), np.ones(n_rows(X), dtype=np.bool_)
         )
+        return _sparse_table(csr_matrix(dense.columns[0]), schema)
+    _check_width(X.shape[1], schema)
+    # Cell by cell first: duplicates are summed in a type that no other row decides.
+    cells_ = X.tocoo(copy=True)
+    values = convert(cells_.data, "number")
+    kind = csr_array if isinstance(X, sparray) else csr_matrix
+    matrix = kind((values, (cells_.row, cells_.col)), shape=X.shape)
     matrix.sum_duplicates()  # sorts by column as well
+    matrix.indices = matrix.indices.astype(np.int32)
+    matrix.indptr = matrix.indptr.astype(np.int64 if matrix.nnz >= 2**31 else np.int32)
     canonical_floats(matrix.data)
     matrix.eliminate_zeros()
     readable = np.ones(matrix.shape[0], dtype=np.bool_)

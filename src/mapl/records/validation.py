@@ -6,17 +6,31 @@ import numpy as np
 
 from mapl.errors import ParameterError
 
+# What scikit-learn says of the form of an array; other messages may show values.
+_SAFE_MESSAGES = (
+    "Found array with dim",
+    "contains NaN",
+    "contains infinity",
+    "features, but",
+    "feature names",
+    "feature(s) (shape=",
+    "sample(s) (shape=",
+    "Sparse data was passed",
+    "dtype='numeric' is not compatible",
+)
 
-def validate_records(owner: Any, X: Any, *, reset: bool) -> Any:
+
+def validate_records(owner: Any, X: Any, *, reset: bool, private: bool = False) -> Any:
     """Check numbers as scikit-learn does; let frames and texts through.
 
     Missing numbers are allowed: whether the learner takes them is tried. No message
-    shows a value.
+    shows a value. Of ``private`` frames only the names of the columns are looked at.
     """
     from sklearn.utils.validation import validate_data
 
     if hasattr(X, "column_names") and hasattr(X, "to_pandas"):
-        X = X.to_pandas()  # a pyarrow Table, which few learners take
+        # A pyarrow Table, which few learners take.
+        X = X.slice(0, 0).to_pandas() if private else X.to_pandas()
     if hasattr(X, "iloc") or hasattr(X, "get_columns") or _is_text(X):
         return validate_data(owner, X, reset=reset, skip_check_array=True)
     if isinstance(X, list | tuple):
@@ -40,18 +54,23 @@ def validate_records(owner: Any, X: Any, *, reset: bool) -> Any:
 
 def _without_values(error: ValueError) -> ValueError:
     """Return scikit-learn's error, without the records that it may show."""
-    message = str(error)
+    message = str(error).partition("\n")[0]
     if "could not convert" in message:
         return ParameterError(
             "X must hold numbers only, got a text. Pass a DataFrame and an estimator "
             "that is a pipeline which encodes its columns."
         )
-    if "array=" in message or "Complex data" in message:
-        first = message.partition("array=")[0].partition("\n")[0].rstrip(": ")
+    if "Expected 2D array" in message or "Complex data" in message:
+        first = message.partition("array=")[0].rstrip(": ")
         return ParameterError(
             f"{first}. Reshape your data: one row a record, real numbers."
         )
-    return ParameterError(message)
+    if any(part in message for part in _SAFE_MESSAGES):
+        return ParameterError(message)
+    return ParameterError(
+        "X cannot be read as a table of numbers. Pass one row a record, all of one "
+        "length."
+    )
 
 
 def _is_text(X: Any) -> bool:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from mapl.arrays import Words
-from mapl.errors import ParameterError, positive, probability
+from mapl.errors import ParameterError, hide_passwords, positive, probability
 from mapl.ledger.rules import check_composition
 from mapl.privacy import accounting
 from mapl.privacy.events import Event
+from mapl.privacy.guard import Guard
 
 if TYPE_CHECKING:
     from mapl.ledger.job import State, StoredStep
@@ -86,6 +87,10 @@ class Budget:
         self.delta = probability(delta=delta)
         self.seed = seed
         self.events: list[Event] = []
+        self._guard = Guard(type(self).__name__)
+
+    def __reduce__(self) -> NoReturn:
+        self._guard.refuse_copy()
 
     @property
     def epsilon_spent(self) -> float:
@@ -98,8 +103,9 @@ class Budget:
 
     def charge(self, event: Event) -> None:
         """Charge an event, or refuse it and change nothing."""
-        self.check(event)
-        self.events.append(event)
+        with self._guard:
+            self.check(event)
+            self.events.append(event)
 
     def stored_step(self, step: int) -> StoredStep | None:
         """Return None: nothing is stored."""
@@ -131,6 +137,11 @@ def check_ledger(ledger: str | None, dataset: str | None) -> None:
             "ledger and dataset must be given together: where the budget is kept, and "
             "under which name."
         )
+    if ledger is not None and hide_passwords(ledger) != ledger:
+        raise ParameterError(
+            "ledger must hold no password: it would be shown with the parameters. Set "
+            "PGPASSWORD, or use ~/.pgpass."
+        )
 
 
 def open_account(
@@ -144,6 +155,7 @@ def open_account(
     seed: int,
     keys: Words,
     assignment: Callable[[int], bytes],
+    quiet: bool = False,
 ) -> Account:
     """Open the account that a release is charged to.
 
@@ -153,6 +165,7 @@ def open_account(
     computation, unless the same job was begun before. ``keys`` are digests of the
     records, by which the ledger notices a mix-up; ``assignment`` returns, for a seed, a
     digest of which record is in which chunk: a job goes on with that one alone.
+    ``quiet`` is for fits that others can see: no warning compares records.
     """
     check_ledger(ledger, dataset)
     if ledger is None:
@@ -161,5 +174,6 @@ def open_account(
 
     opened = Ledger(ledger)
     job = opened.job(str(dataset), request, delta=delta, what=note)
-    job.begin(seed, data=opened.records_digest(keys), assignment=assignment)
+    digest = opened.records_digest(keys)
+    job.begin(seed, data=digest, assignment=assignment, quiet=quiet)
     return job

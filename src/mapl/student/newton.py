@@ -46,7 +46,7 @@ def sigmoid_table() -> Floats:
     """Return the sigmoids of logits from -16 to 16, as integers."""
     n = 2 * _FARTHEST_LOGIT * SIGMOID_STEPS
     logits = (np.arange(n) + 0.5) / SIGMOID_STEPS - _FARTHEST_LOGIT
-    return np.rint(RESIDUAL_GRID / (1 + np.exp(-logits)))
+    return np.asarray(np.rint(RESIDUAL_GRID / (1 + np.exp(-logits))))
 
 
 def probabilities(features: Floats, question: Question, table: Floats) -> Floats:
@@ -58,7 +58,7 @@ def probabilities(features: Floats, question: Question, table: Floats) -> Floats
     places = np.floor(logits / (WEIGHT_GRID // SIGMOID_STEPS)) + round(
         offset * SIGMOID_STEPS
     )
-    return table[np.clip(places, 0, len(table) - 1).astype(np.int64)]
+    return np.asarray(table[np.clip(places, 0, len(table) - 1).astype(np.int64)])
 
 
 def n_steps(n_records: float, shift: float) -> int:

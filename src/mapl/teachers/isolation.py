@@ -14,7 +14,6 @@ import gc
 import json
 import os
 import pickle
-import random
 import select
 import shutil
 import signal
@@ -38,6 +37,7 @@ import sklearn
 from mapl.arrays import Array, Integers, Ints
 from mapl.errors import MaplError, ParameterError
 from mapl.privacy.votes import NO_VOTE
+from mapl.teachers.known import is_known, silent_clone
 from mapl.teachers.panel import Panel
 from mapl.teachers.silence import teacher_surroundings
 from mapl.teachers.training import train
@@ -49,6 +49,8 @@ _START = (
     "from mapl.teachers.isolation import serve; serve(int(sys.argv[2]), sys.argv[3])"
 )
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_FOLDERS = ["TMPDIR", "TEMP", "TMP", "JOBLIB_TEMP_FOLDER", "HOME", "XDG_CACHE_HOME"]
+_FOLDERS += ["XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"]
 _POLL_SECONDS = 0.05
 _FOLDER = "mapl-teachers-"
 
@@ -114,7 +116,7 @@ class TeacherServer:
 
     def _start(self, theirs: socket.socket) -> None:
         payload = sendable((self._public, sklearn.get_config()))
-        arguments = (json.dumps(sys.path), str(theirs.fileno()), self._folder)
+        arguments = (json.dumps(_absolute_path()), str(theirs.fileno()), self._folder)
         # Strings hash alike in every run: what a learner does with sets is repeatable.
         surroundings = dict.fromkeys(_ONE_THREAD, "1") | {"PYTHONHASHSEED": "0"}
         self._process = subprocess.Popen(  # noqa: S603 - our own interpreter
@@ -124,6 +126,7 @@ class TeacherServer:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env=os.environ | surroundings,
+            cwd=self._folder,  # a module that opens a file opens it there
         )
         theirs.close()
         _send(self._control, payload)
@@ -180,6 +183,11 @@ class TeacherServer:
         return _checked(found, shape, len(self._public.labels))
 
 
+def _absolute_path() -> list[str]:
+    """Return where modules are found, also from another folder."""
+    return [os.path.abspath(place) for place in sys.path]
+
+
 def sendable(public: Any) -> bytes:
     """Return what is sent to a server: the learner, and other public values."""
     try:
@@ -189,6 +197,15 @@ def sendable(public: Any) -> bytes:
             f"estimator cannot be sent to a process of its own: {error} Nothing was "
             "released."
         ) from error
+
+
+def check_loadable(estimator: Any) -> None:
+    """Refuse a learner that needs a process and cannot be loaded in one."""
+    if not is_known(silent_clone(estimator)):
+        nothing = np.empty((0, 1))
+        public = PublicPart(silent_clone(estimator), nothing, np.arange(2), 0)
+        with TeacherServer(public, n_points=0):
+            pass
 
 
 def _checked(
@@ -315,7 +332,7 @@ def _start_child(
         return
     try:
         control.close()
-        _enter_sandbox(own)
+        _enter_sandbox(own, descriptor)
         _run_task(socket.socket(fileno=descriptor), public)
     finally:
         os._exit(0)
@@ -331,13 +348,15 @@ def _reap(children: dict[int, str]) -> None:  # pragma: no cover - other process
             shutil.rmtree(children.pop(child), ignore_errors=True)
 
 
-def _enter_sandbox(folder: str) -> None:  # pragma: no cover - other process
+def _enter_sandbox(folder: str, kept: int) -> None:  # pragma: no cover - other process
     """Give a child its own session and folder, and no output."""
     os.setsid()
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nowhere, descriptor)
-    for name in ("TMPDIR", "TEMP", "TMP", "JOBLIB_TEMP_FOLDER"):
+    os.closerange(3, kept)  # files that the learner's module opened
+    os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
+    for name in _FOLDERS:
         os.environ[name] = folder
     tempfile.tempdir = folder
     os.chdir(folder)
@@ -354,7 +373,6 @@ def _run_task(
     task: Task = pickle.loads(received)  # noqa: S301 - from our own process
     teachers = []
     for number, (features, codes) in zip(task.numbers, task.chunks, strict=True):
-        _seed_everything(public.random_state, number)
         teachers += train(
             public.estimator,
             features,
@@ -367,12 +385,3 @@ def _run_task(
     points = public.points if task.points is None else task.points
     votes = Panel(teachers, n_classes=len(public.labels)).ask(points)
     _send(end, np.ascontiguousarray(votes, dtype=_VOTE).tobytes())
-
-
-def _seed_everything(*seed: int) -> None:  # pragma: no cover - other process
-    """Seed the generators that a learner may use without saying so."""
-    (state,) = np.random.SeedSequence(seed).generate_state(1)
-    random.seed(int(state))
-    np.random.seed(int(state))  # noqa: NPY002 - the one that others use
-    if (torch := sys.modules.get("torch")) is not None:
-        torch.manual_seed(int(state))

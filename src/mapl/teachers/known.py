@@ -14,6 +14,8 @@ from sklearn.base import BaseEstimator, clone
 
 _PLAIN = (type(None), bool, int, float, str, bytes, slice, np.generic, np.ufunc)
 _SILENT = {"verbose": 0, "memory": None}
+_SET_HERE = {*_SILENT, "random_state"}  # by mapl, in each teacher
+_OWN_CLONE = BaseEstimator.__sklearn_clone__
 
 
 def silent_clone(estimator: Any) -> Any:
@@ -35,20 +37,34 @@ def silent_clone(estimator: Any) -> Any:
 
 
 def is_known(estimator: Any) -> bool:
-    """Whether a learner is scikit-learn's own, with plain values as parameters."""
-    if isinstance(estimator, type):
-        return estimator.__module__.split(".")[0] in ("builtins", "numpy")
-    if isinstance(estimator, _PLAIN):
+    """Whether a learner is scikit-learn's own, with plain values as parameters.
+
+    Estimators must be parameters themselves, where seeds and verbosity are set: not
+    values of a search, say.
+    """
+    if not _is_own_class(type(estimator)):
+        return False
+    reached = {id(value) for value in estimator.get_params(deep=True).values()}
+    return _is_plain(estimator, reached | {id(estimator)})
+
+
+def _is_plain(value: Any, reached: set[int]) -> bool:
+    if isinstance(value, type):
+        return value.__module__.split(".")[0] in ("builtins", "numpy")
+    if isinstance(value, _PLAIN):
         return True
-    if isinstance(estimator, np.ndarray):
-        return bool(estimator.dtype != object)
-    if isinstance(estimator, list | tuple | set | frozenset):
-        return all(map(is_known, estimator))
-    if isinstance(estimator, dict):
-        return all(map(is_known, [*estimator, *estimator.values()]))
-    return _is_own_class(type(estimator)) and all(
-        map(is_known, estimator.get_params(deep=False).values())
-    )
+    if isinstance(value, np.ndarray):
+        return bool(value.dtype != object)
+    if isinstance(value, list | tuple | set | frozenset):
+        return all(_is_plain(part, reached) for part in value)
+    if isinstance(value, dict):
+        last = {str(key).rpartition("__")[2] for key in value}
+        parts = [*value, *value.values()]
+        return not last & _SET_HERE and all(_is_plain(p, reached) for p in parts)
+    if id(value) not in reached or not _is_own_class(type(value)):
+        return False
+    inner = value.get_params(deep=False).values()
+    return all(_is_plain(part, reached) for part in inner)
 
 
 def _is_own_class(kind: type) -> bool:
@@ -58,4 +74,6 @@ def _is_own_class(kind: type) -> bool:
         kind.__module__.split(".")[0] == "sklearn"
         and getattr(module, kind.__name__, None) is kind
         and hasattr(kind, "get_params")
+        # A frozen estimator is its own clone, and would be shared.
+        and getattr(kind, "__sklearn_clone__", _OWN_CLONE) is _OWN_CLONE
     )

@@ -12,7 +12,7 @@ from mapl.privacy.votes import NO_VOTE
 from mapl.progress import Progress
 from mapl.records.table import copy_of
 from mapl.teachers import linear
-from mapl.teachers.silence import teacher_surroundings
+from mapl.teachers.silence import seed_everything, teacher_surroundings
 from mapl.teachers.stacked import CoefficientStack
 from mapl.teachers.training import Teacher
 
@@ -93,6 +93,7 @@ class Panel:
             # How many teachers have votes at all is private: the bar does not show it.
             progress.advance(len(self.teachers) - len(each))
             for j in each:
+                seed_everything(j)
                 if (answer := _vote(self.teachers[j], block)) is not None:
                     votes[j] = answer
                 progress.advance(1)

@@ -2,6 +2,8 @@
 thread, no workers of its own.
 """
 
+import random
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
@@ -10,6 +12,26 @@ from contextlib import contextmanager
 import joblib
 import numpy as np
 from threadpoolctl import threadpool_limits
+
+
+def seed_everything(*seed: int) -> None:
+    """Seed the generators that a learner may use without saying so."""
+    (state,) = np.random.SeedSequence(seed).generate_state(1)
+    random.seed(int(state))
+    np.random.seed(int(state))  # noqa: NPY002 - the one that others use
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.manual_seed(int(state))
+
+
+@contextmanager
+def _generators_restored() -> Iterator[None]:
+    states = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+
 
 _lock = threading.RLock()
 _depth = 0
@@ -36,6 +58,7 @@ def teacher_surroundings() -> Iterator[None]:
                 np.errstate(all="ignore"),
                 threadpool_limits(1),
                 joblib.parallel_config("sequential"),
+                _generators_restored(),
             ):
                 warnings.simplefilter("ignore")
                 yield

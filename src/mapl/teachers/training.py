@@ -21,7 +21,7 @@ from mapl.records.labels import encode_predictions
 from mapl.records.table import take_rows
 from mapl.teachers import linear
 from mapl.teachers.known import silent_clone
-from mapl.teachers.silence import teacher_surroundings
+from mapl.teachers.silence import seed_everything, teacher_surroundings
 from mapl.teachers.stacked import fit_binary_chunks
 
 
@@ -81,6 +81,7 @@ def train(
             if i in teachers:
                 continue
             fit = _Fit(estimator, is_linear, labels, seeds)
+            seed_everything(random_state, numbers[i])
             chunk = take_rows(features, rows) if len(rows) else None
             teachers[i] = fit(chunk, codes[rows], (random_state, numbers[i]))
             done(1)

@@ -60,6 +60,11 @@ class Chunks:
         """Return a copy of the records of chunk j."""
         return take_rows(self.features, self.rows[j]), self.codes[self.rows[j]]
 
+    def empty(self) -> tuple[Any, Ints]:
+        """Return a chunk without records."""
+        none = np.empty(0, dtype=np.int64)
+        return take_rows(self.features, none), self.codes[none]
+
 
 def collect_votes(
     estimator: Any,
@@ -145,20 +150,20 @@ def _votes_there(server: TeacherServer, chunks: Chunks, group: list[int]) -> Any
     """Train and ask teachers in another process.
 
     If that fails for a group, each has a process of its own: what one chunk does to its
-    process reaches no other teacher.
+    process reaches no other teacher. The others are then there as empty chunks, since
+    the last bits of a product may depend on how many teachers are asked together.
     """
-    occupied = [j for j in group if len(chunks.rows[j])]
     rows = np.full((len(group), server.n_points), NO_VOTE)
-    found = server.votes(Task(occupied, [chunks.take(j) for j in occupied]))
-    if found is None and len(occupied) > 1:
-        alone = [server.votes(Task([j], [chunks.take(j)])) for j in occupied]
-    else:
-        alone = [
-            None if found is None else found[i : i + 1] for i in range(len(occupied))
-        ]
-    for j, row in zip(occupied, alone, strict=True):
-        if row is not None:
-            rows[group.index(j)] = row[0]
+    if not any(len(chunks.rows[j]) for j in group):
+        return rows
+    found = server.votes(Task(group, [chunks.take(j) for j in group]))
+    if found is not None:
+        return found
+    for i, j in enumerate(group if len(group) > 1 else []):
+        alone = [chunks.take(k) if k == j else chunks.empty() for k in group]
+        votes = server.votes(Task(group, alone)) if len(chunks.rows[j]) else None
+        if votes is not None:
+            rows[i] = votes[i]
     return rows
 
 

@@ -54,14 +54,13 @@ def rehearse(
     """
     if len(classes) < 2:
         return Rehearsal(takes_missing=True, seconds_each=0.0)
-    n, seconds = n_rows(pool), 0.0
-    if n > 0:
-        rows = np.resize(np.arange(n), min(max(n, _FEWEST), _MOST))  # few are repeated
-        points, sample = table.take(rows), _safe_indexing(pool, rows)
-        start = time.perf_counter()
-        _try("estimator", lambda: _fit_and_predict(estimator, points, classes))
-        seconds = time.perf_counter() - start
-        _try("student", lambda: _fit_student(student, sample, classes, soft=soft))
+    n = n_rows(pool)
+    rows = np.resize(np.arange(n), min(max(n, _FEWEST), _MOST))  # few are repeated
+    points, sample = table.take(rows), _safe_indexing(pool, rows)
+    start = time.perf_counter()
+    _try("estimator", lambda: _fit_and_predict(estimator, points, classes))
+    seconds = time.perf_counter() - start
+    _try("student", lambda: _fit_student(student, sample, classes, soft=soft))
     return Rehearsal(_takes_missing(estimator, table, classes), seconds)
 
 
@@ -103,8 +102,6 @@ def _takes_missing(learner: Any, table: Table, classes: Array) -> bool:
     """
     if get_tags(learner).input_tags.allow_nan:
         return True
-    if len(table) == 0:
-        return False
     blanked = _with_blanks(table.take(np.resize(np.arange(len(table)), _FEWEST)))
     try:
         with warnings.catch_warnings():

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from mapl.cli import main
 from mapl.cli.inputs import Inputs
 from mapl.cli.output import errors_in_one_line
-from mapl.errors import ParameterError
-from mapl.publish import report
+from mapl.errors import CertificateError, ParameterError
+from mapl.publish import bundle, report
 from mapl.publish.bundle import TRUSTED_TYPES
 from mapl.records.files import column_names, read_private
 from mapl.records.schema import Column, Schema
@@ -787,3 +787,36 @@ def test_a_folder_that_mapl_did_not_write_is_refused(
     )
     message = run("predict", tmp_path, folder / "test.csv", *out, code=2).stderr
     assert "cannot be read as a model" in message
+
+
+def test_a_model_that_crashes_does_so_apart(
+    folder: Path, learned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = pd.read_csv(folder / "test.csv", dtype=str)
+    found = bundle._predicted(learned / "model.skops", records)
+    assert set(found) == {"no", "yes"}
+    monkeypatch.setattr(bundle, "_START", "import os; os.abort()")
+    with pytest.raises(CertificateError, match="crashed, or took too long"):
+        bundle.predict_apart(learned / "model.skops", records)
+    broken = records.assign(age="x").drop(columns="town")
+    with pytest.raises(CertificateError, match="fails on these records"):
+        bundle._predicted(learned / "model.skops", broken)
+
+
+def test_folders_where_files_should_be_are_refused_before_the_charge(
+    folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "out" / "labels.parquet").mkdir(parents=True)
+    message = learn(folder, tmp_path / "out", "--classes", "no,yes", code=2).stderr
+    assert "labels.parquet is a folder" in message
+
+
+def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
+    """Not as markup, and without what a terminal would obey."""
+    url = f"sqlite:///{tmp_path}/budget.db"
+    for name in ("[/x]", "trial[a]", "bell\x07"):
+        run("ledger", "create", url, "--dataset", name, "--epsilon", 1, "--delta", 1e-5)
+    shown = run("ledger", "show", url).stdout
+    assert "[/x]" in shown
+    assert "trial[a]" in shown
+    assert "bell?" in shown

@@ -15,6 +15,7 @@ from mapl.records.table import canonical_table
 
 def frame(n: int, seed: int) -> Any:
     rng = np.random.default_rng(seed)
+    days = pd.to_timedelta(rng.integers(0, 99, n), "D")
     return pd.DataFrame(
         {
             "age": rng.integers(18, 90, n).astype(float),
@@ -22,8 +23,7 @@ def frame(n: int, seed: int) -> Any:
             "flag": rng.integers(0, 2, n),
             "town": rng.choice(["York", "Bath", "Ely"], n),
             "kind": pd.Categorical(rng.choice(["a", "b"], n)),
-            "at": pd.Timestamp("2020-01-01")
-            + pd.to_timedelta(rng.integers(0, 99, n), "D"),
+            "at": pd.Timestamp("2020-01-01") + days,
         }
     )
 

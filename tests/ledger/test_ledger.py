@@ -1211,7 +1211,7 @@ def test_the_same_fit_is_the_same_job_and_another_pool_is_not(url: str) -> None:
     for names in (["a", "b"], ["p", "q"]):  # the same codes, other categories
         c = pd.Categorical.from_codes(np.arange(len(X)) % 2, names)
         frame = pd.DataFrame({"c": c, "x": X[:, 0]})
-        fitted = learner(url, coder, random_state=1)
+        fitted = learner(url, coder, random_state=1, on_invalid="drop")
         fitted.fit(frame, y, X_public=frame[:300])
         assert not fitted.paid_before_
     assert ledger.balance("people").releases == 3

@@ -15,7 +15,7 @@ from mapl import accounting
 from mapl.errors import BudgetExceededError, ParameterError
 from mapl.privacy import curves, moments
 from mapl.privacy.curves import smoothed_gaussian_curve
-from mapl.privacy.events import GaussianEvent, MomentsEvent
+from mapl.privacy.events import GaussianEvent, MomentsEvent, StableReleaseEvent
 from mapl.privacy.moments import WEIGHT, Block, Moments, bounded_sum
 
 EPSILONS = np.array([0.0, 0.05, 0.1, 0.3, 0.7, 1.0, 2.0, 4.0])
@@ -114,6 +114,16 @@ def test_many_coordinates_cost_next_to_nothing() -> None:
 # Composition ------------------------------------------------------------------------
 
 EVENT = MomentsEvent(squared_shift=Fraction(1, 10), coordinates=1000)
+
+
+def test_renyi_divergence_of_moments_is_that_of_their_shift() -> None:
+    assert accounting.renyi([EVENT], order=3) == pytest.approx(0.15)
+
+
+def test_moments_beside_other_events_are_composed() -> None:
+    stable = StableReleaseEvent(noise_scale=Fraction(2), threshold=40)
+    both = accounting.epsilon([EVENT, stable], delta=1e-5)
+    assert both > accounting.epsilon([EVENT], delta=1e-5)
 
 
 def test_squared_shifts_add_up() -> None:

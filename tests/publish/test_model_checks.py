@@ -106,7 +106,8 @@ def test_crafted_histogram_trees_are_refused(name: str, value: int) -> None:
 
 
 def test_parts_that_do_not_belong_there_are_refused() -> None:
-    model = LogisticRegression().fit(X, Y)
+    model = LogisticRegression(class_weight={0: 1, 1: 2}).fit(X, Y)
+    check_parts(model)
     model.extra_ = sp.csr_matrix(np.eye(3))
     with pytest.raises(CertificateError, match="cannot be checked: scipy"):
         check_parts(model)

@@ -494,6 +494,8 @@ def test_types_of_other_columns_come_from_public_values() -> None:
     numbers = canonical_table([1, "x"], Schema.of(pd.Series([1.5])))
     assert numbers.incomplete.tolist() == [False, True]
     assert unwrapped(OnlyAnArray()).tolist() == [1.0, 2.0]
+    odd = pd.DataFrame({"o": pd.Series([object(), object()], dtype=object)})
+    assert Schema.of(odd).columns["o"].kind == "text"
 
 
 def test_rows_of_another_length_are_unreadable_alone() -> None:
@@ -563,7 +565,7 @@ def test_a_schema_is_read_from_json(tmp_path: Any) -> None:
             Schema.read(path)
 
 
-# What one record may not do to the others, found by attack -------------------------------
+# What one record may not do to the others ----------------------------------------
 
 
 def invalid_texts(n: int) -> Any:
@@ -669,9 +671,7 @@ def test_nested_cells_are_missing_whatever_they_hold() -> None:
     deep: Any = "x"
     for _ in range(5000):
         deep = (deep,)
-    assert (
-        cells.group(deep) == cells.group(((((),),),)) or cells.group(deep) is not None
-    )
+    assert cells.group(deep) == cells.group((((None,),),))
     loop: list[Any] = []
     loop.append(loop)
     assert isinstance(cells.group(loop), str)

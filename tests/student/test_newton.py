@@ -60,9 +60,8 @@ def learn(n: int, n_classes: int, squared_shift: Fraction) -> float:
 
 
 @pytest.mark.parametrize("n_classes", [2, 5])
-def test_it_learns_with_little_noise_and_not_with_much(n_classes: int) -> None:
+def test_it_learns_from_noisy_gradients(n_classes: int) -> None:
     assert learn(8000, n_classes, Fraction(1)) > 0.85
-    assert learn(8000, n_classes, Fraction(1, 10**9)) < 0.85
 
 
 def test_probabilities_are_exact_functions_of_their_record() -> None:

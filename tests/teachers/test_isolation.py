@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -10,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -33,6 +35,7 @@ from mapl.privacy.votes import NO_VOTE
 from mapl.teachers import isolation, voting
 from mapl.teachers.isolation import PublicPart, Task, TeacherServer
 from mapl.teachers.known import is_known, silent_clone
+from mapl.teachers.silence import seed_everything, teacher_surroundings
 from mapl.teachers.voting import Chunks, collect_votes, votes_on_own_points
 
 
@@ -368,3 +371,68 @@ def test_two_fits_in_threads_leave_warnings_as_they_were() -> None:
     for thread in threads:
         thread.join()
     assert warnings.filters == before
+
+
+# What may happen to processes ---------------------------------------------------
+
+
+def test_a_learner_that_cannot_be_loaded_is_known_before_a_charge() -> None:
+    isolation.check_loadable(odd.Careless())
+    isolation.check_loadable(LogisticRegression())
+    with pytest.raises(ParameterError, match="cannot be loaded here"):
+        isolation.check_loadable(BreaksOnLoading())
+
+
+def test_a_server_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    public = PublicPart(odd.Careless(), POINTS, np.array([0, 1]), 0)
+    with TeacherServer(public, n_points=5) as server:
+        wait, killed = server._process.wait, []
+
+        def slow(timeout: float | None = None) -> int:
+            if timeout is not None:
+                raise subprocess.TimeoutExpired("server", timeout)
+            return int(wait())
+
+        monkeypatch.setattr(server._process, "wait", slow)
+        monkeypatch.setattr(server._process, "kill", lambda: killed.append(1))
+    assert killed
+
+
+def test_a_child_that_is_gone_gives_no_votes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it says who it is, while it is sent its records, or in the middle."""
+    public = PublicPart(odd.Careless(), POINTS, np.array([0, 1]), 0)
+    task = Task([0], [chunks(1).take(0)])
+    server = TeacherServer(public, n_points=5)
+    mine, theirs = socket.socketpair()
+    theirs.close()
+    with mine:
+        assert server._exchange(mine, task) is None
+    mine, theirs = socket.socketpair()
+    isolation._send(theirs, b"%d" % 2**22)  # no such process
+    theirs.close()
+    with mine:
+        assert server._exchange(mine, task) is None
+
+    class Reset:
+        def recv(self, n: int) -> bytes:
+            raise ConnectionResetError
+
+    monkeypatch.setattr("select.select", lambda *_: ([1], [], []))
+    assert isolation._read(Reset(), 3, None) is None  # type: ignore[arg-type]
+
+
+def test_a_process_of_another_user_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", refused)
+    assert isolation._is_alive(1)
+
+
+def test_surroundings_may_be_entered_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+    torch = SimpleNamespace(manual_seed=seeds.append)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    with teacher_surroundings(), teacher_surroundings():
+        seed_everything(1, 2)
+    assert len(seeds) == 1

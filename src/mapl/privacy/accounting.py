@@ -217,14 +217,12 @@ def _with_moments_joined(parts: Counter[Event], kinds: Any) -> Counter[Event]:
     return rest
 
 
-def _squared_shift(event: Event) -> Fraction | None:
+def _squared_shift(event: MomentsEvent | GaussianEvent) -> Fraction | None:
     """Return the squared shift of an event; None where noise is too small to smooth."""
     if isinstance(event, MomentsEvent):
         return event.squared_shift
-    if isinstance(event, GaussianEvent):
-        rest = event.sigma**2 - curves.SMOOTHING**2
-        return event.steps / rest if rest >= curves.LEAST_REST else None
-    return None
+    rest = event.sigma**2 - curves.SMOOTHING**2
+    return event.steps / rest if rest >= curves.LEAST_REST else None
 
 
 def _curve_of(parts: Counter[Event]) -> Callable[[float], float]:

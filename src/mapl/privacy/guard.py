@@ -15,7 +15,7 @@ from mapl.privacy.votes import Votes
 _forks = 0  # of this process: its number may be used again in a container
 
 
-def _count_fork() -> None:
+def _count_fork() -> None:  # pragma: no cover - in the child
     global _forks
     _forks += 1
 

@@ -69,7 +69,7 @@ def _parts_of(part: Any, width: int | None) -> list[Any]:
         return []
     if isinstance(part, dict):
         return [*part, *part.values()]
-    if isinstance(part, list | tuple | set | frozenset):
+    if isinstance(part, list | tuple):
         return list(part)
     if kind == "sklearn.tree._tree.Tree":
         _check_tree(part, width)

@@ -90,13 +90,8 @@ def checked_labels(y: Any) -> Any:
         raise ParameterError("y should be a 1d array of labels.") from None
     with warnings.catch_warnings():  # which may count labels
         warnings.simplefilter("ignore")
-        try:
-            assert_all_finite(array, input_name="y")
-            check_classification_targets(array)
-        except TypeError:  # labels of several types
-            raise ParameterError(
-                "y must hold labels of one type. Pass classes=[...]."
-            ) from None
+        assert_all_finite(array, input_name="y")
+        check_classification_targets(array)
     nested = (list, tuple, np.ndarray)
     flat = isinstance(y, list | tuple) and not any(isinstance(c, nested) for c in y)
     return y if flat else array

@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 from mapl.features import columns, maps
-from mapl.features.maps import LONGEST, FeatureMap, shortened, squared_lengths
+from mapl.features.maps import LONGEST, FeatureMap, shortened
+from mapl.privacy.moments import squared_lengths
 from mapl.records.schema import Schema
 from mapl.records.table import canonical_table
 

@@ -2,6 +2,7 @@
 
 import datetime
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -16,12 +17,14 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import scipy.sparse as sp
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mapl.records.files import read_private
 from mapl.records.schema import Column, Schema
 from mapl.records.table import Table, canonical_table
 
+TIMES = int(os.environ.get("MAPL_FUZZ", "1"))
 BERLIN = ZoneInfo("Europe/Berlin")
 KINDS = ("number", "text", "category", "time")
 CATEGORIES = ("a", "b", "7")
@@ -299,3 +302,15 @@ def table_of(case: Case, rows: Any, folder: Path | None = None) -> Table:
         columns = {i: Column("number") for i in range(len(case.kinds))}
         schema = Schema(columns, container)
     return canonical_table(X, schema)
+
+
+def fuzzed(n: int, *strategy: Any, **strategies: Any) -> Callable[[Any], Any]:
+    """Run a check on generated cases, more of them if `MAPL_FUZZ` says so."""
+    chosen = settings(
+        max_examples=n * TIMES,
+        deadline=None,
+        database=None,
+        print_blob=True,
+        suppress_health_check=list(HealthCheck),
+    )
+    return lambda check: given(*strategy, **strategies)(chosen(check))

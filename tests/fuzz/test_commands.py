@@ -11,26 +11,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from cases import fuzzed
 from click.testing import CliRunner
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mapl.cli import main
 from mapl.publish import certificate
 
-TIMES = int(os.environ.get("MAPL_FUZZ", "1"))
 SECRET = "s3cr3t"
-
-
-def fuzzed(n: int, **strategies: Any) -> Any:
-    chosen = settings(
-        max_examples=n * TIMES,
-        deadline=None,
-        database=None,
-        print_blob=True,
-        suppress_health_check=list(HealthCheck),
-    )
-    return lambda check: given(**strategies)(chosen(check))
 
 
 def run(*arguments: Any) -> Any:

@@ -5,7 +5,6 @@ multiplies the number of cases; `make stress` runs ten thousand.
 """
 
 import io
-import os
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -17,7 +16,7 @@ import cases as fuzz
 import numpy as np
 import pandas as pd
 import pytest
-from cases import CONTAINERS, FILES, Case, cases, table_of
+from cases import CONTAINERS, FILES, Case, cases, fuzzed, table_of
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import InvalidArgument
 from sklearn.linear_model import LogisticRegression
@@ -30,20 +29,7 @@ from mapl.records.keys import chunk_rows, group_keys, record_keys
 from mapl.records.labels import declared_classes, encode
 from mapl.teachers.training import train
 
-TIMES = int(os.environ.get("MAPL_FUZZ", "1"))
 N_CHUNKS = 5
-
-
-def fuzzed(n: int, strategy: Any) -> Callable[[Any], Any]:
-    """Run a check on generated cases; shrinking is left to whoever debugs."""
-    chosen = settings(
-        max_examples=n * TIMES,
-        deadline=None,
-        database=None,
-        print_blob=True,
-        suppress_health_check=list(HealthCheck),
-    )
-    return lambda check: given(strategy)(chosen(check))
 
 
 def bits(part: Any, rows: Any) -> list[bytes]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mapl.records.table import Table
 
 _LARGE_OVERLAP = 0.5  # of what is not explained by copies among the private records
-_MOSTLY_COPIES = 0.9  # of the private records: then nothing can be told
+_MOSTLY_COPIES = 0.9  # of the private records: then overlap means nothing
 
 
 @dataclass(frozen=True, repr=False)

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from mapl.arrays import Floats, Ints, n_rows
+from mapl.arrays import Floats, n_rows
 from mapl.features.columns import UNIT, Columns
+from mapl.privacy.moments import squared_lengths
 from mapl.records.table import Table
 
 GRID = 2**10  # integer steps of one unit of length
@@ -127,11 +128,6 @@ class FeatureMap:
             parts.insert(1, self.bins(self.columns.bins(table)))
         parts.append(np.full((n_rows(linear), 1), _CONSTANT * GRID))
         return np.concatenate(parts, axis=1)
-
-
-def squared_lengths(vectors: Floats) -> Ints:
-    """Return the squared length of each row of integers, exactly."""
-    return np.asarray(np.einsum("ij,ij->i", vectors, vectors), dtype=np.int64)
 
 
 def shortened(vectors: Floats, longest: int) -> Floats:

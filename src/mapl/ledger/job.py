@@ -178,8 +178,8 @@ class Job:
     def checkpoints(self) -> Iterator[FolderOfCheckpoints]:
         """Where finished votes are kept in case the process is killed.
 
-        They lie encrypted in the state folder, and are removed when the job ends, in
-        whatever way it does.
+        They lie encrypted in the state folder, and are removed when the job ends,
+        however it ends.
         """
         folder = checkpoint_folder() / self._request
         try:

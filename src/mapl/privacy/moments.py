@@ -229,7 +229,7 @@ def _integers_only(features: Floats, residuals: Floats) -> tuple[Floats, Floats]
     return cleaned
 
 
-def _squared_lengths(vectors: Floats) -> Ints:
+def squared_lengths(vectors: Floats) -> Ints:
     """Return the squared length of each row, exactly."""
     return np.asarray(np.einsum("ij,ij->i", vectors, vectors), dtype=np.int64)
 
@@ -240,15 +240,15 @@ def _shortened(features: Floats, residuals: Floats, squared_length: int) -> Floa
     The factor is rounded down, then each residual towards zero; the result is checked
     in integers, and set to zero if it does not hold.
     """
-    lengths = _squared_lengths(features)
-    products = lengths * _squared_lengths(residuals)
+    lengths = squared_lengths(features)
+    products = lengths * squared_lengths(residuals)
     long = np.flatnonzero(products > squared_length)
     if not long.size:
         return residuals
     factor = np.floor(np.sqrt(squared_length / products[long]) * (2**20 - 1))
     out = residuals.copy()
     out[long] = np.trunc(residuals[long] * factor[:, None] / 2**20)
-    checked = lengths[long] * _squared_lengths(out[long])
+    checked = lengths[long] * squared_lengths(out[long])
     out[long[checked > squared_length]] = 0.0
     return out
 

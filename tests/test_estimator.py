@@ -422,6 +422,8 @@ def test_classes_read_from_private_labels_are_warned_of() -> None:
         ({"random_state": -1}, "random_state must be an integer >= 0"),
         ({"classes": [0, 7]}, "label that is not among classes"),
         ({"ledger": "sqlite:///b.db"}, "must be given together"),
+        ({"n_jobs": 0}, "n_jobs must not be 0"),
+        ({"epsilon": 10**400}, "epsilon must be a finite number > 0, got 1000"),
         ({"time_limit": 0}, "time_limit must be a finite number > 0, got 0"),
         ({"on_invalid": "guess"}, "on_invalid must be one of 'error', 'drop'"),
         ({"classes": [0, None]}, "classes must name every label"),
@@ -676,7 +678,8 @@ def test_a_fit_without_declared_classes_says_so_in_its_sentence() -> None:
     with pytest.raises(CertificateError, match="sentence"):
         certificate.verify(model.certificate_ | {"guarantee": sentence[:-38]})
     old = model.certificate_ | {"form": "mapl certificate/1"}
-    certificate.verify(old | {"guarantee": sentence[:-38]})
+    with pytest.raises(CertificateError, match="an earlier version"):
+        certificate.verify(old | {"guarantee": sentence[:-38]})
 
 
 def test_a_certificate_is_json_whatever_the_parameters_are() -> None:

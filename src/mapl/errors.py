@@ -21,7 +21,8 @@ from fractions import Fraction
 from numbers import Integral, Rational, Real
 from typing import TypeGuard
 
-_PASSWORD = re.compile(r"(://[^\s:/@'\"]*):[^\s@'\"]+@|(?i:(password=))[^\s&'\"]*")
+_LOGIN = re.compile(r"://([^\n]*)@")
+_PASSWORD = re.compile(r"(?i)(password=)[^&\n]*")
 _SMALLEST_SCALE, _LARGEST_SCALE = Fraction(1, 10**6), 10**12
 
 
@@ -64,8 +65,8 @@ class PrivacyWarning(UserWarning):
 def positive(**param: object) -> float:
     """Return the argument as a finite float > 0."""
     ((name, value),) = param.items()
-    if not _is_real(value) or not 0 < float(value) < math.inf:
-        raise ParameterError(f"{name} must be a finite number > 0, got {value!r}.")
+    if not _is_real(value) or not 0 < _float(value) < math.inf:
+        raise ParameterError(f"{name} must be a finite number > 0, got {value!s:.40}.")
     return float(value)
 
 
@@ -131,6 +132,14 @@ def scale(**param: object) -> Fraction:
     return value
 
 
+def _float(value: float) -> float:
+    """Return a float; infinity for an integer that is too large."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
 def _is_real(value: object) -> TypeGuard[float]:
     return not isinstance(value, bool) and isinstance(value, Real)
 
@@ -144,6 +153,10 @@ def hide_passwords(text: str) -> str:
     >>> hide_passwords("postgresql://me:secret@host/db?password=other")
     'postgresql://me:***@host/db?password=***'
     """
-    return _PASSWORD.sub(
-        lambda m: f"{m[2]}***" if m[1] is None else f"{m[1]}:***@", text
-    )
+    return _PASSWORD.sub(r"\1***", _LOGIN.sub(_hidden_login, text))
+
+
+def _hidden_login(found: re.Match[str]) -> str:
+    """Return a user without the password; a password may hold any character."""
+    user, _, password = found[1].partition(":")
+    return f"://{user}:***@" if password else found[0]

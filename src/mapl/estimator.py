@@ -24,6 +24,7 @@ from mapl.learners import (
     MODEL_SELECTION,
     PasswordsHidden,
     check_classifier,
+    check_jobs,
     default_classifier,
     fit_labels,
     in_model_selection,
@@ -97,10 +98,9 @@ class PrivateClassifier(
     on_abstain : {"drop", "random"}
         What the student does with points that got no answer.
     on_invalid : {"error", "drop"}
-        What happens to private records that do not fit: a label outside ``classes``, a
-        missing cell where the estimator takes none. "error" refuses the fit before
-        anything is charged, which only you should see; "drop" leaves them out, and
-        nothing shows it: for services whose success others can see.
+        What happens to private records that do not fit (a label outside ``classes``, a
+        missing cell where the estimator takes none): the fit is refused before anything
+        is charged, which only you should see; or they are left out, unseen.
     ledger, dataset : str or None
         URL of the ledger, and the name of the data set there (``mapl ledger create``).
         A fit that was interrupted goes on, and the same fit again costs nothing. If
@@ -252,6 +252,7 @@ class PrivateClassifier(
             declared_classes(self.classes)
         elif self.on_invalid == "drop":
             raise ParameterError("classes must be given where on_invalid is 'drop'.")
+        check_jobs(self.n_jobs)
         check_ledger(self.ledger, self.dataset)
         seed_of(self.random_state)
 

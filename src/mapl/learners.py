@@ -34,6 +34,12 @@ def check_classifier(estimator: Any) -> None:
         raise ParameterError(f"estimator must be a classifier, got a {kind}.")
 
 
+def check_jobs(n_jobs: Any) -> None:
+    """Refuse a number of workers that joblib has no meaning for."""
+    if n_jobs is not None and int(n_jobs) == 0:
+        raise ParameterError("n_jobs must not be 0. Pass None, 1 or -1.")
+
+
 def is_linear(classifier: Any) -> bool:
     """Whether a classifier, or the end of a pipeline, is linear in scikit-learn."""
     last = classifier[-1] if isinstance(classifier, Pipeline) else classifier

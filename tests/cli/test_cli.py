@@ -820,3 +820,15 @@ def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
     assert "[/x]" in shown
     assert "trial[a]" in shown
     assert "bell?" in shown
+
+
+@pytest.mark.filterwarnings("ignore::mapl.PrivacyWarning")
+def test_a_test_file_of_other_classes_has_no_score(
+    folder: Path, tmp_path: Path
+) -> None:
+    other = pd.read_csv(folder / "test.csv").assign(rich="perhaps")
+    other.to_csv(tmp_path / "test.csv", index=False)
+    more = ("--classes-from-data", "--test", tmp_path / "test.csv")
+    message = learn(folder, tmp_path / "out", *more, code=2).stderr
+    assert "none of the classes" in message
+    assert (tmp_path / "out" / "model.skops").exists()

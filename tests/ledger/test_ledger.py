@@ -1174,6 +1174,10 @@ def test_names_and_limits_of_numpy_are_stored_as_plain_ones(url: str) -> None:
     for name in np.unique(["b", "a"]):
         limits = {"epsilon": np.float32(1), "delta": np.float64(1e-5)}
         ledger.create(name, **limits, rule=np.str_("gaussian"))
+    with pytest.raises(ParameterError, match="valid Unicode"):
+        ledger.create("a\ud800", epsilon=1, delta=1e-5)
+    with pytest.raises(LedgerError, match="no such rows"):
+        ledger.check_receipt({"id": ledger.id, "rows": None}, [EVENT])
     ledger.close()
     assert [b.name for b in Ledger(url).balances()] == ["people", "a", "b"]
 

@@ -53,6 +53,7 @@ def test_a_certificate_survives_a_file_and_holds(tmp_path: Path) -> None:
         ({"epsilon": 10**400}, "epsilon must be a finite number"),
         ({"events": [{"kind": "gaussian/1"}] * 2000}, "more than 1000 events"),
         ({"public": [1]}, "cannot be read"),
+        ({"public": [1], "form": "mapl certificate/1"}, "cannot be read"),
         ({"events": [gaussian("1e999999999")]}, "must be a rational number"),
         ({"form": "mapl certificate/3"}, "unknown to this version"),
         ({"extra": 1}, "must have the fields"),
@@ -66,6 +67,11 @@ def test_a_tampered_certificate_is_refused(
 ) -> None:
     with pytest.raises(CertificateError, match=message):
         certificate.verify({**made(), **change})
+
+
+def test_a_factor_beyond_floats_is_not_understated() -> None:
+    assert certificate._factor(700).startswith("1.014e+304")
+    assert certificate._factor(1000) == "over 1e304"
 
 
 def test_less_noise_than_was_used_is_refused() -> None:

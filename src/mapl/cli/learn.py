@@ -327,9 +327,15 @@ def _score(
     """Return the score on the test file, with the keys that the report reads."""
     from sklearn.metrics import confusion_matrix
 
+    names = [str(name) for name in fitted.classes_]
+    table = table[table[target].isin(names)]
+    if not len(table):
+        raise ParameterError(
+            "The test file has none of the classes, so there is no score. The model "
+            "is written, and was paid for."
+        )
     truth = table[target].to_numpy()
     given = model.predict(data.schema.cast(table))
-    names = [str(name) for name in fitted.classes_]
     frequent = max((truth == name).mean() for name in names)
     return {
         "accuracy": float((truth == given).mean()),

@@ -110,6 +110,8 @@ class Ledger:
         one_of(*RULES, rule=rule)
         # Plain types: a row must look the same when it is read again.
         dataset, rule = str.__str__(dataset), str.__str__(rule)
+        if dataset != dataset.encode("utf-8", "replace").decode():
+            raise ParameterError("dataset must be a name in valid Unicode.")
         epsilon, delta = positive(epsilon=epsilon), probability(delta=delta)
         limits = RULES[rule].limits(epsilon=epsilon, delta=delta)
         public = {"epsilon_limit": epsilon, "delta_limit": delta, **who_and_when()}
@@ -213,7 +215,8 @@ class Ledger:
         found = []
         if receipt.get("id") == self.id:
             with Transaction(self.store) as transaction:
-                numbers = receipt.get("rows", [])
+                listed = receipt.get("rows")
+                numbers = listed[:1000] if isinstance(listed, list) else []
                 small = [n for n in numbers if isinstance(n, int) and 0 < n < 2**62]
                 rows = transaction.rows(ENTRIES.c.seq.in_(small))
                 found = [

@@ -161,9 +161,14 @@ def _guarantee(epsilon: float | None, delta: float, neighbours: str) -> str:
         return "WORTHLESS: seeded or insufficient noise; nobody is protected."
     return (
         f"Whatever is computed from what was published, its probability changes by at "
-        f"most a factor {math.exp(min(epsilon, 700)):.4g} (e^{epsilon:g}), up to "
+        f"most a factor {_factor(epsilon)} (e^{epsilon:g}), up to "
         f"{delta:g}, {neighbours}."
     )
+
+
+def _factor(epsilon: float) -> str:
+    """Return e^epsilon as text; beyond 700 it is no float."""
+    return f"{math.exp(epsilon):.4g}" if epsilon <= 700 else "over 1e304"
 
 
 def with_model(certificate: Mapping[str, Any], model: Path) -> dict[str, Any]:
@@ -221,9 +226,13 @@ def verify(certificate: Mapping[str, Any], *, model: Path | None = None) -> floa
         events = [from_json(event) for event in certificate["events"]]
         found = accounting.epsilon(events, delta=delta)
         sentence = _guarantee(claimed, delta, certificate["neighbours"])
-        if certificate["form"] == _FORM:
-            declared = certificate["public"].get("classes_declared", True)
-            sentence += _classes_clause(declared)
+        declared = certificate["public"].get("classes_declared", True)
+        if certificate["form"] == _OLD_FORM and not declared:
+            raise CertificateError(
+                "an earlier version did not say that its classes are not protected. "
+                "Make it again."
+            )
+        sentence += _classes_clause(declared)
     except (MaplError, *_UNREADABLE) as error:
         raise CertificateError(f"The certificate cannot be read: {error}") from error
     if claimed is None or not found <= claimed:

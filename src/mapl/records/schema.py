@@ -21,6 +21,7 @@ from mapl.records.columns import KINDS, convert
 from mapl.records.containers import cells_of, columns_of, container_kind
 
 _MISSING_TEXT = "(missing)"
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class Schema:
             columns = {str(name): _column_from_json(one) for name, one in form.items()}
         except ParameterError as error:
             raise ParameterError(f"{path} holds no schema: {error}") from None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except _UNREADABLE:
             columns = {}
         if not columns:
             raise ParameterError(

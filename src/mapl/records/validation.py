@@ -30,7 +30,7 @@ def validate_records(owner: Any, X: Any, *, reset: bool, private: bool = False) 
 
     if hasattr(X, "column_names") and hasattr(X, "to_pandas"):
         # A pyarrow Table, which few learners take.
-        X = X.slice(0, 0).to_pandas() if private else X.to_pandas()
+        X = X.schema.empty_table().to_pandas() if private else X.to_pandas()
     if hasattr(X, "iloc") or hasattr(X, "get_columns") or _is_text(X):
         return validate_data(owner, X, reset=reset, skip_check_array=True)
     if isinstance(X, list | tuple):

@@ -66,7 +66,7 @@ def positive(**param: object) -> float:
     """Return the argument as a finite float > 0."""
     ((name, value),) = param.items()
     if not _is_real(value) or not 0 < _float(value) < math.inf:
-        raise ParameterError(f"{name} must be a finite number > 0, got {value!s:.40}.")
+        raise ParameterError(f"{name} must be a finite number > 0, got {value!r:.40}.")
     return float(value)
 
 

@@ -275,7 +275,7 @@ class PrivateClassifier(
         """Return the private records, and the public pool in two forms: canonical for
         teachers, untouched for the student.
 
-        Private values are first looked at when all that is public has been tried.
+        Private cells are converted when all that is public has been tried.
         """
         X, y, groups = unwrapped(X), unwrapped(y), unwrapped(groups)
         strict = self.on_invalid == "error"

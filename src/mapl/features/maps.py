@@ -107,7 +107,6 @@ class FeatureMap:
         for frequency in _FREQUENCIES if waves else ():
             made = Waves(linear, frequency, rng)
             self.blocks.append((made, MetricBlock(made(linear))))
-        self.longest = LONGEST
         lengths = np.sqrt(squared_lengths(self._whole(public)))
         shown = float(np.quantile(lengths, _LONGEST_SHARE))
         self.longest = int(min(LONGEST, max(1.0, math.floor(shown))))

@@ -122,7 +122,7 @@ def test_the_readme_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_demo_runs_on_its_own_data(capsys: pytest.CaptureFixture[str]) -> None:
-    import_module("mapl.cli.demo").run_demo(epsilons=(4.0,), n_teachers=40)
+    import_module("mapl.cli.demo").run_demo(epsilons=(4.0,))
     shown = capsys.readouterr().out
     assert "UCI Adult: 26,0" in shown
     (accuracy,) = re.findall(r"^ +4 +[\d.]+ +([\d.]+)%", shown, re.M)

@@ -23,7 +23,7 @@ from typing import TypeGuard
 
 _LOGIN = re.compile(r"://([^\n]*)@")
 _PASSWORD = re.compile(r"(?i)(password=)[^&\n]*")
-_SMALLEST_SCALE, _LARGEST_SCALE = Fraction(1, 10**6), 10**12
+_SMALLEST_SCALE, _LARGEST_SCALE = Fraction(1, 10**6), 10**15
 
 
 class MaplError(Exception):
@@ -128,7 +128,7 @@ def scale(**param: object) -> Fraction:
     """Return the argument as a scale of noise that can be drawn exactly."""
     ((name, _),) = param.items()
     if not _SMALLEST_SCALE <= (value := rational(**param)) <= _LARGEST_SCALE:
-        raise ParameterError(f"{name} must be >= 1/10**6 and <= 10**12, got {value}.")
+        raise ParameterError(f"{name} must be >= 1/10**6 and <= 10**15, got {value}.")
     return value
 
 

@@ -2,57 +2,52 @@
 
 from __future__ import annotations
 
-import warnings
 from hashlib import sha256
 from typing import Any
 
 import numpy as np
+from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.utils import get_tags
+from threadpoolctl import threadpool_limits
 
-from mapl.arrays import Integers, n_rows
-from mapl.errors import (
-    MaplError,
-    ParameterError,
-    PrivacyWarning,
-    integer,
-    one_of,
-    positive,
-    probability,
-)
+from mapl.arrays import n_rows
+from mapl.errors import ParameterError
 from mapl.learners import (
-    MODEL_SELECTION,
     PasswordsHidden,
-    check_classifier,
-    check_jobs,
     default_classifier,
     fit_labels,
-    in_model_selection,
     learner_digest,
     seed_of,
-    set_seeds,
 )
-from mapl.planning.plan import large_delta_message, mostly_noise_message
-from mapl.planning.settings import MECHANISMS, Setting, choose_setting
-from mapl.privacy.charged_dissent import ChargedDissent
+from mapl.methods.both import learn_by_both
+from mapl.methods.moments import (
+    PublicMap,
+    learn_by_moments,
+    learn_labels_by_moments,
+)
+from mapl.methods.published import Published, distilled
+from mapl.methods.votes import Panel, learn_by_votes
+from mapl.parameters import (
+    check_parameters,
+    warn_of_lacking_classes,
+    warn_of_noise,
+    warn_unsafe_use,
+)
+from mapl.planning.choice import METHODS, choose_method, choose_setting
+from mapl.planning.settings import Setting
 from mapl.publish import certificate
 from mapl.records import private as records
 from mapl.records.containers import unwrapped
-from mapl.records.encoding import public_features
 from mapl.records.keys import record_keys
-from mapl.records.labels import checked_labels, classes_and_codes, declared_classes
+from mapl.records.labels import checked_labels, classes_and_codes
 from mapl.records.private import PrivateRecords
 from mapl.records.schema import Schema
 from mapl.records.table import Table, canonical_table, copy_of
 from mapl.records.validation import validate_records
 from mapl.rehearsal import rehearse
-from mapl.release.account import Account, check_ledger, open_account
-from mapl.release.labeler import Labeler
-from mapl.student.fitting import fit_to_rounds
-from mapl.student.one_batch import OneBatch
+from mapl.release.account import Account, open_account
 from mapl.student.prediction import StudentPredictions
-from mapl.student.rounds import Rounds, SoftLabels
-from mapl.teachers.voting import Checkpoints, Chunks, collect_votes
 
 
 class PrivateClassifier(
@@ -64,31 +59,39 @@ class PrivateClassifier(
 ):
     """Learn a classifier from private records that may be published.
 
-    The records are split into ``n_teachers`` chunks, a clone of ``estimator`` is
-    trained on each, and the teachers' votes on public points are released with noise.
-    A student learns from these alone: what `fit` publishes, and everything computed
-    from it, is (epsilon, delta)-differentially private.
+    Without an estimator, every record speaks for itself: noisy sums over all records
+    lead to a linear model of features that public points define. With one, clones of it
+    are trained on disjoint chunks, and their votes on public points, released with
+    noise, correct that model. What `fit` publishes, and everything computed from it, is
+    (epsilon, delta)-differentially private.
 
     Parameters
     ----------
-    estimator : classifier, default=LogisticRegression(C=10, max_iter=200)
+    estimator : classifier or None
         Any scikit-learn classifier: a pipeline, a grid search, a boosting library.
         What happens inside a teacher costs no privacy.
+    method : {"auto", "moments", "votes", "both"}
+        What is learned from: sums over records, teachers' votes, or both. "auto" is
+        "moments" without an estimator, and "both" with one.
     epsilon, delta : float
         What the fit may cost.
     n_teachers : int or "auto"
-        How many chunks. Few suit a large epsilon, many a small one; "auto" goes by
-        epsilon, the number of classes and ``n_records``.
+        How many chunks, for votes. Few suit a large epsilon, many a small one; "auto"
+        goes by epsilon, the number of classes and ``n_records``.
     n_records : int or None
         A public figure for the number of records, where you have one. The true number
-        is private, and nothing is derived from it.
+        is private; moments take a noisy count, for 2 % of the budget.
     mechanism : {"auto", "dissent", "noisy-max", "sparse-vector"}
-        How votes are released. "auto" is "dissent".
+        How votes are released, with method "votes". "auto" is "dissent".
     plan : Setting or None
         A setting of `mapl.planning.plan`, to be run exactly: its mechanism, teachers
         and noise. It must be made for as many public points and classes.
     student : classifier or None
-        What is published; a clone of ``estimator`` if None.
+        What is published: it learns from the labels of the public points. If None, with
+        method "votes" a clone of ``estimator``, else the model of the moments itself.
+    class_weight : "balanced", dict or None
+        How much classes count in a prediction, for moments. "balanced" makes rare
+        classes as probable as the others.
     privacy : {"records", "labels"}
         Whether records are private, or only their labels. With "labels", all features
         are public: half of the records serve as public points unless you give some.
@@ -106,7 +109,7 @@ class PrivateClassifier(
         A fit that was interrupted goes on, and the same fit again costs nothing. If
         None, the budget is for this fit alone.
     n_jobs : int or None
-        Workers, as in joblib.
+        Workers, or threads for moments, as in joblib.
     time_limit : float or None
         Seconds that a teacher may take; one that takes longer has no vote.
     random_state : int or None
@@ -118,6 +121,8 @@ class PrivateClassifier(
         The published model, and the classes.
     plan_ : Setting or None
         What was run, and what was expected of it; None if there is one class only.
+    method_ : str
+        "moments", "votes" or "both".
     n_teachers_, n_public_ : int
         How many teachers and public points there were.
     events_ : list of Event
@@ -132,17 +137,18 @@ class PrivateClassifier(
         For each batch, how many points it asked about, and the part of the price used
         by then, as far as published values tell.
     soft_labels_ : ndarray of shape (n_public, n_classes)
-        The published shares, with mechanism "dissent".
+        The probabilities of the published model for the public points; the published
+        shares with mechanism "dissent".
 
     Examples
     --------
     >>> from sklearn.datasets import make_classification
     >>> from mapl import PrivateClassifier
     >>> X, y = make_classification(6000, random_state=0)
-    >>> model = PrivateClassifier(epsilon=2, n_teachers=100, classes=[0, 1])
+    >>> model = PrivateClassifier(epsilon=2, classes=[0, 1])
     >>> model.fit(X[:4000], y[:4000], X_public=X[4000:5000])
-    PrivateClassifier(classes=[0, 1], epsilon=2, n_teachers=100)
-    >>> bool(model.score(X[5000:], y[5000:]) > 0.7)
+    PrivateClassifier(classes=[0, 1], epsilon=2)
+    >>> bool(model.score(X[5000:], y[5000:]) > 0.8)
     True
     """
 
@@ -152,6 +158,7 @@ class PrivateClassifier(
         self,
         estimator: Any = None,
         *,
+        method: str = "auto",
         epsilon: float = 1.0,
         delta: float = 1e-5,
         n_teachers: int | str = "auto",
@@ -159,6 +166,7 @@ class PrivateClassifier(
         mechanism: str = "auto",
         plan: Setting | None = None,
         student: Any = None,
+        class_weight: Any = None,
         privacy: str = "records",
         classes: Any = None,
         on_abstain: str = "drop",
@@ -170,6 +178,7 @@ class PrivateClassifier(
         random_state: int | None = None,
     ) -> None:
         self.estimator = estimator
+        self.method = method
         self.epsilon = epsilon
         self.delta = delta
         self.n_teachers = n_teachers
@@ -177,6 +186,7 @@ class PrivateClassifier(
         self.mechanism = mechanism
         self.plan = plan
         self.student = student
+        self.class_weight = class_weight
         self.privacy = privacy
         self.classes = classes
         self.on_abstain = on_abstain
@@ -203,71 +213,88 @@ class PrivateClassifier(
         groups : array-like or None
             Whose record each is: the guarantee is then for a whole person.
         """
-        self._check_parameters()
-        self._warn_unsafe_use()
+        check_parameters(self)
+        warn_unsafe_use(self)
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # nothing of an earlier fit may be left
         self._grouped = groups is not None
+        self.method_ = choose_method(
+            self.method,
+            self.plan,
+            estimator=self.estimator,
+            mechanism=self.mechanism,
+            privacy=self.privacy,
+        )
         private, table, pool = self._read(X, y, groups, X_public)
         account = self._open_account(private, table)
         if self.plan_ is None:  # one class: there is nothing to ask
-            self.public_labels_ = np.zeros(self.n_public_, dtype=np.int64)
-            self.spending_: list[tuple[int, float]] = []
-            only = self.classes_[self.public_labels_]
-            self.student_ = fit_labels(self._student(), pool, only)
+            labels = np.zeros(self.n_public_, dtype=np.int64)
+            only = fit_labels(self._student(), pool, self.classes_[labels])
+            published = Published(only, labels, None, [])
         else:
             account.check(self.plan_.event)
-            self._warn_of_noise()
-            features = None
-            if self.plan_.name == "dissent":
-                features = public_features(self._estimator(), pool)
-            with account.checkpoints() as kept:
-                votes = self._collect_votes(private, table, account.seed, kept)
-                answers = self._release(self.plan_, votes, account, features)
-            self._fit_student(answers, pool, features, account.seed)
+            warn_of_noise(self)
+            published = self._learn(private, table, pool, account, self.plan_)
+        self._keep(published)
         self.events_, self.paid_before_ = account.events, account.paid_before
         self.certificate_ = certificate.of_classifier(
             self, self.events_, grouped=self._grouped, receipt=account.receipt()
         )
         return self
 
+    def _learn(
+        self,
+        private: PrivateRecords,
+        table: Table,
+        pool: Any,
+        account: Account,
+        setting: Setting,
+    ) -> Published:
+        """Go from private records to a published model, by the chosen method."""
+        if self.method_ == "votes":
+            return learn_by_votes(
+                self._panel(),
+                *(private, table, pool, account, setting, self._student()),
+                classes=self.classes_,
+                on_abstain=self.on_abstain,
+            )
+        with threadpool_limits(effective_n_jobs(self.n_jobs)):
+            published = self._learn_with_moments(private, table, account, setting)
+        if self.student is None:
+            return published
+        return distilled(published, self._student(), pool, self.classes_, account.seed)
+
+    def _learn_with_moments(
+        self, private: PrivateRecords, table: Table, account: Account, setting: Setting
+    ) -> Published:
+        params = {"classes": self.classes_, "class_weight": self.class_weight}
+        learned = private, table, self._public_map, account, setting
+        if self.privacy == "labels":
+            return learn_labels_by_moments(*learned, **params)
+        if self.method_ == "moments":
+            return learn_by_moments(*learned, n_records=self.n_records, **params)
+        return learn_by_both(
+            self._panel(), *learned, n_records=self.n_records, **params
+        )
+
+    def _panel(self) -> Panel:
+        return Panel(
+            self._estimator(),
+            self.n_teachers_,
+            self.n_jobs,
+            self.time_limit,
+            self._rehearsal.seconds_each,
+        )
+
+    def _keep(self, published: Published) -> None:
+        """Keep what was published."""
+        self.student_, self.spending_ = published.student, published.spending
+        self.public_labels_ = published.labels
+        if published.shares is not None:
+            self.soft_labels_ = published.shares
+        warn_of_lacking_classes(self)
+
     # What goes in -----------------------------------------------------------------
-
-    def _check_parameters(self) -> None:
-        """Refuse bad parameters before any record is looked at."""
-        positive(epsilon=self.epsilon)
-        probability(delta=self.delta)
-        if self.n_teachers != "auto":
-            integer(n_teachers=self.n_teachers, at_least=1)
-        if self.n_records is not None:
-            integer(n_records=self.n_records, at_least=1)
-        one_of("auto", *MECHANISMS, mechanism=self.mechanism)
-        one_of("records", "labels", privacy=self.privacy)
-        one_of("drop", "random", on_abstain=self.on_abstain)
-        one_of("error", "drop", on_invalid=self.on_invalid)
-        if self.time_limit is not None:
-            positive(time_limit=self.time_limit)
-        check_classifier(self._estimator())
-        if self.classes is not None:
-            declared_classes(self.classes)
-        elif self.on_invalid == "drop":
-            raise ParameterError("classes must be given where on_invalid is 'drop'.")
-        check_jobs(self.n_jobs)
-        check_ledger(self.ledger, self.dataset)
-        seed_of(self.random_state)
-
-    def _warn_unsafe_use(self) -> None:
-        if in_model_selection():
-            message = MODEL_SELECTION.format(epsilon=self.epsilon)
-            warnings.warn(message, PrivacyWarning, stacklevel=3)
-        if self.n_records is not None and self.delta * self.n_records >= 1:
-            text = large_delta_message(self.delta, self.n_records)
-            warnings.warn(text, PrivacyWarning, stacklevel=3)
-
-    def _warn_of_noise(self) -> None:
-        sizes = {"epsilon": self.epsilon, "delta": self.delta}
-        if message := mostly_noise_message(self.n_teachers_, **sizes):
-            warnings.warn(message, stacklevel=3)
 
     def _read(
         self, X: Any, y: Any, groups: Any, X_public: Any
@@ -290,6 +317,8 @@ class PrivateClassifier(
         if X_public is not None:
             fresh = not (strict or self.privacy == "labels")
             pool = self._validate_pool(X_public, reset=fresh)
+        elif self.privacy == "labels" and self.method_ == "moments":
+            pool = X
         elif self.privacy == "labels":
             X, codes, groups, pool = records.split_public_features(
                 X, codes, groups, seed=self.random_state or 0
@@ -316,8 +345,11 @@ class PrivateClassifier(
 
     def _rehearse(self, table: Table, pool: Any) -> None:
         """Choose what to run, and try what can fail for a public reason."""
+        if self.method_ != "votes" and len(self.classes_) > 1:
+            self._public_map: Any = self._map_of(table)
         self.n_teachers_, self.plan_ = choose_setting(
             self.plan,
+            method=self.method_,
             mechanism=self.mechanism,
             n_teachers=self.n_teachers,
             n_points=self.n_public_,
@@ -326,10 +358,29 @@ class PrivateClassifier(
             delta=float(self.delta),
             n_records=self.n_records,
         )
-        soft = self.plan_ is not None and self.plan_.name == "dissent"
+        teacher = None if self.method_ == "moments" else self._estimator()
+        own = self.student is not None or self.method_ == "votes"
+        student = self._student() if own else None
+        soft = self.plan_ is not None and self.plan_.name in ("dissent", *METHODS)
         self._rehearsal = rehearse(
-            self._estimator(), self._student(), table, pool, self.classes_, soft=soft
+            teacher, student, table, pool, self.classes_, soft=soft
         )
+
+    def _map_of(self, table: Table) -> PublicMap | None:
+        """Return features of the public points. Where none can be made, there are
+        votes alone, unless moments were asked for.
+        """
+        try:
+            with threadpool_limits(effective_n_jobs(self.n_jobs)):
+                return PublicMap.of(table, seed=self.random_state or 0)
+        except Exception as error:  # nothing here is private
+            if self.method == "auto" and self.estimator is not None:
+                self.method_ = "votes"
+                return None
+            raise ParameterError(
+                f"X_public cannot be turned into features: {error} Use method='votes' "
+                "and an estimator that reads it. Nothing was released."
+            ) from error
 
     def _validate(self, X: Any, *, reset: bool, private: bool = False) -> Any:
         return validate_records(self, X, reset=reset, private=private)
@@ -359,11 +410,13 @@ class PrivateClassifier(
             ledger=self.ledger,
             dataset=self.dataset,
             request=self._request_key(table.schema).encode() + sha256(digest).digest(),
-            note=f"PrivateClassifier, {self.n_teachers_} teachers, "
+            note=f"PrivateClassifier, {self.method_}, {self.n_teachers_} teachers, "
             f"{len(table)} public points",
             seed=seed_of(self.random_state),
-            keys=private.keys if self.ledger is None else private.digests(),
-            assignment=lambda seed: private.assignment(self.n_teachers_, salt=seed),
+            keys=private.digests,
+            assignment=lambda seed: private.assignment(
+                max(1, self.n_teachers_), salt=seed
+            ),
             quiet=self.on_invalid == "drop",
         )
 
@@ -373,76 +426,23 @@ class PrivateClassifier(
         """
         names = ("n_teachers_", "mechanism", "privacy", "_grouped")
         params = {name: getattr(self, name) for name in names}
+        if self.method_ != "votes":
+            params |= {"method": self.method_ + "/1", "n_records": self.n_records}
         params |= {"epsilon": float(self.epsilon), "delta": float(self.delta)}
         if self.plan is not None:
             params["plan"] = (self.plan.name, self.plan.event.to_json())
-        learner = learner_digest(self._estimator())
+        learner = None
+        if self.method_ != "moments":
+            learner = learner_digest(self._estimator())
         seed = None if self.random_state is None else int(self.random_state)
         return repr((params, seed, self.classes_.tolist(), learner, schema.describe()))
-
-    # From private records to public answers ----------------------------------------
-
-    def _collect_votes(
-        self, private: PrivateRecords, table: Table, seed: int, kept: Checkpoints | None
-    ) -> Integers:
-        """Return the votes of all teachers on the public points. Private."""
-        before, rows = table.digest(), private.chunks(self.n_teachers_, salt=seed)
-        votes = collect_votes(
-            self._estimator(),
-            Chunks(private.table.data, private.codes, rows, private.keys),
-            table.data,
-            labels=self.classes_,
-            random_state=seed,
-            n_jobs=self.n_jobs,
-            seconds_each=self._rehearsal.seconds_each,
-            time_limit=self.time_limit,
-            checkpoints=kept,
-        )
-        if table.digest() != before:
-            raise MaplError(
-                "A teacher changed the public points. Nothing was released."
-            )
-        return votes
-
-    def _release(
-        self, setting: Setting, votes: Integers, account: Account, features: Any
-    ) -> SoftLabels | OneBatch:
-        """Publish answers about the public points, through the labeler."""
-        labeler = Labeler(votes, n_classes=len(self.classes_), account=account)
-        mechanism = setting.make_mechanism()
-        labeler.open(mechanism)
-        if isinstance(mechanism, ChargedDissent):
-            with Rounds(features, mechanism, seed=account.seed) as rounds:
-                while not rounds.done:
-                    rounds.take(labeler.shares(*rounds.next()))
-            return rounds.result()
-        batch = OneBatch(votes.shape[1], mechanism, seed=account.seed)
-        batch.take(labeler.labels(batch.rows))
-        return batch
-
-    def _fit_student(
-        self, answers: SoftLabels | OneBatch, pool: Any, features: Any, seed: int
-    ) -> None:
-        """Fit the student to what was published."""
-        student = self._student()
-        set_seeds(student, seed)
-        self.public_labels_ = answers.labels
-        if isinstance(answers, OneBatch):
-            self.spending_ = [answers.spending()]
-            self.student_ = answers.fit(
-                student, pool, self.classes_, on_abstain=self.on_abstain
-            )
-        else:
-            self.soft_labels_ = answers.noisy
-            self.spending_ = list(zip(answers.asked, answers.spent, strict=True))
-            self.student_ = fit_to_rounds(
-                student, pool, answers, features, self.classes_, n_jobs=self.n_jobs
-            )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         inner = get_tags(self._estimator())
         tags.input_tags = inner.input_tags
+        if self.estimator is None and self.method in ("auto", "moments"):
+            tags.input_tags.allow_nan = True
         if inner.classifier_tags is not None:
             tags.classifier_tags.multi_class = inner.classifier_tags.multi_class
         tags.classifier_tags.poor_score = True

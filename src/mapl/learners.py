@@ -40,6 +40,25 @@ def check_jobs(n_jobs: Any) -> None:
         raise ParameterError("n_jobs must not be 0. Pass None, 1 or -1.")
 
 
+def check_class_weight(class_weight: Any, method: str) -> None:
+    """Refuse weights that are not positive numbers, or that nothing would use."""
+    if class_weight is None:
+        return
+    if method == "votes":
+        raise ParameterError("class_weight needs moments: method must not be 'votes'.")
+    weights = class_weight.values() if isinstance(class_weight, dict) else [0]
+    if class_weight != "balanced":
+        try:
+            sound = all(0 < float(w) < float("inf") for w in weights)
+        except (TypeError, ValueError):
+            sound = False
+        if not sound:
+            raise ParameterError(
+                "class_weight must be 'balanced', or a dict of labels to positive "
+                f"numbers, got {class_weight!r}."
+            )
+
+
 def is_linear(classifier: Any) -> bool:
     """Whether a classifier, or the end of a pipeline, is linear in scikit-learn."""
     last = classifier[-1] if isinstance(classifier, Pipeline) else classifier

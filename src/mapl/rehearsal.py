@@ -39,8 +39,8 @@ class Rehearsal:
 
 
 def rehearse(
-    estimator: Any,
-    student: Any,
+    estimator: Any | None,
+    student: Any | None,
     table: Table,
     pool: Any,
     classes: Array,
@@ -50,7 +50,7 @@ def rehearse(
     """Try teacher and student on public points; refuse what fails.
 
     ``table`` has the points as teachers see them, ``pool`` as the student does;
-    ``soft`` says whether the student learns from shares.
+    ``soft`` says whether the student learns from shares. Either may be None.
     """
     if len(classes) < 2:
         return Rehearsal(takes_missing=True, seconds_each=0.0)
@@ -58,10 +58,13 @@ def rehearse(
     rows = np.resize(np.arange(n), min(max(n, _FEWEST), _MOST))  # few are repeated
     points, sample = table.take(rows), _safe_indexing(pool, rows)
     start = time.perf_counter()
-    _try("estimator", lambda: _fit_and_predict(estimator, points, classes))
+    if estimator is not None:
+        _try("estimator", lambda: _fit_and_predict(estimator, points, classes))
     seconds = time.perf_counter() - start
-    _try("student", lambda: _fit_student(student, sample, classes, soft=soft))
-    return Rehearsal(_takes_missing(estimator, table, classes), seconds)
+    if student is not None:
+        _try("student", lambda: _fit_student(student, sample, classes, soft=soft))
+    takes_missing = estimator is None or _takes_missing(estimator, table, classes)
+    return Rehearsal(takes_missing, seconds)
 
 
 def _try(name: str, what: Any) -> None:

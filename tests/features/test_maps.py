@@ -6,12 +6,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 
+from mapl.errors import CertificateError
 from mapl.features import columns, maps
-from mapl.features.maps import LONGEST, FeatureMap, shortened
-from mapl.privacy.moments import squared_lengths
+from mapl.features.maps import FeatureMap
+from mapl.features.model import PublicFeatures, from_plain, to_plain
 from mapl.records.schema import Schema
 from mapl.records.table import canonical_table
+
+WORDS = ["the patient", "was given", "a large dose", "of nothing", "at night", "again"]
 
 
 def frame(n: int, seed: int) -> Any:
@@ -25,72 +29,125 @@ def frame(n: int, seed: int) -> Any:
             "town": rng.choice(["York", "Bath", "Ely"], n),
             "kind": pd.Categorical(rng.choice(["a", "b"], n)),
             "at": pd.Timestamp("2020-01-01") + days,
+            "note": [f"{' '.join(rng.choice(WORDS, 4))} {i}" for i in range(n)],
         }
     )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def small() -> Any:
     """Fewer waves, for speed."""
     patch = pytest.MonkeyPatch()
-    patch.setattr(maps, "_WAVES", 20)
+    patch.setattr(maps, "WAVES", 20)
+    patch.setattr("mapl.features.model.WAVES", 20)
     yield
     patch.undo()
 
 
-PUBLIC = frame(400, 0)
-SCHEMA = Schema.of(PUBLIC)
+def map_of(public: Any) -> tuple[FeatureMap, Any]:
+    schema = Schema.of(public)
+    return FeatureMap.of(canonical_table(public, schema))[0], schema
 
 
-def table(given: Any) -> Any:
-    return canonical_table(given, SCHEMA)
+def integers(feature_map: FeatureMap, schema: Any, given: Any) -> Any:
+    return feature_map.cells(feature_map.encode(canonical_table(given, schema)))
 
 
-@pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("waves", [True, False])
-def test_vectors_are_integers_of_bounded_length(waves: bool) -> None:
-    found = FeatureMap(table(PUBLIC), waves=waves)(table(frame(300, 1)))
-    assert (np.rint(found) == found).all()
-    assert squared_lengths(found).max() <= LONGEST**2
-    assert found.std() > 10
+rng = np.random.default_rng(0)
+POOLS = {
+    "frame": frame(400, 0),
+    "numbers": rng.normal(size=(300, 4)),
+    "many numbers": rng.integers(0, 256, (300, 150)).astype(float),
+    "sparse": sp.random_array((300, 40), density=0.1, format="csr", rng=1),
+    "wide and sparse": sp.random_array((300, 160), density=0.1, format="csr", rng=1),
+    "texts": frame(300, 0)["note"].to_numpy(object),
+}
 
 
-@pytest.mark.usefixtures("small")
-def test_a_vector_is_a_function_of_its_own_record() -> None:
+@pytest.mark.parametrize("pool", POOLS.values(), ids=POOLS)
+def test_a_records_integers_are_a_function_of_that_record(pool: Any) -> None:
     """Whatever else is in the table, in whichever order and number: every bit."""
-    feature_map = FeatureMap(table(PUBLIC))
-    private = frame(500, 2)
-    whole = feature_map(table(private))
-    rng = np.random.default_rng(0)
-    for size in (1, 2, 3, 17, 250, 499):
-        rows = rng.permutation(500)[:size]
-        part = feature_map(table(private.iloc[rows]))
-        np.testing.assert_array_equal(part, whole[rows])
-    odd = private.astype(object).copy()
-    odd.loc[0] = [None, np.inf, "x", 10**400, ["a"], "now"]
-    np.testing.assert_array_equal(feature_map(table(odd))[1:], whole[1:])
+    feature_map, schema = map_of(pool)
+    whole = integers(feature_map, schema, pool)
+    assert (np.rint(whole) == whole).all()
+    assert whole[:, :-1].std() > 1
+    assert (whole[:, -1] == 1).all()
+    rows = np.random.default_rng(0)
+    n = len(whole)
+    for size in (1, 2, 3, 17, n // 2, n - 1):
+        chosen = rows.permutation(n)[:size]
+        part = pool.iloc[chosen] if hasattr(pool, "iloc") else pool[chosen]
+        np.testing.assert_array_equal(
+            integers(feature_map, schema, part), whole[chosen]
+        )
+    lengths = feature_map.base.block_lengths(whole)
+    assert (lengths >= 0).all()  # no public point is too long
 
 
-@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("pool", POOLS.values(), ids=POOLS)
+def test_a_map_survives_as_plain_values(pool: Any) -> None:
+    feature_map, schema = map_of(pool)
+    public = PublicFeatures.of(feature_map, schema)
+    found = public.transform(pool)
+    np.testing.assert_array_equal(found, integers(feature_map, schema, pool))
+    assert public.fit(None) is public
+    assert public.schema.describe() == schema.describe()
+    assert len(public.column_names) == len(schema.columns)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"container": "pickle"},
+        {"centre": np.zeros(3)},
+        {"centre": np.full(9, np.nan)},
+        {"means": np.zeros(2)},
+        {"edges": [np.array([2.0, 1.0])] * 4},
+        {"waves": [[np.zeros((2, 20)), np.zeros(20)]]},
+        {"many": [np.zeros(99), np.ones(99), np.zeros((99, 2)), 1.0]},
+        {"texts": "nonsense"},
+        {"columns": [["a", "code", []]]},
+    ],
+    ids=str,
+)
+def test_plain_values_that_do_not_fit_are_refused(wrong: Any) -> None:
+    feature_map, schema = map_of(POOLS["numbers"])
+    with pytest.raises(CertificateError):
+        from_plain(to_plain(feature_map, schema) | wrong)
+
+
 def test_odd_cells_have_a_place_and_raise_nothing() -> None:
-    feature_map = FeatureMap(table(PUBLIC))
-    blank = pd.DataFrame([[None] * 6], columns=PUBLIC.columns)
-    new = PUBLIC[:1].astype(object).assign(town="Oz", kind="zz", age=1e300)
+    pool = POOLS["frame"]
+    feature_map, schema = map_of(pool)
+    whole = integers(feature_map, schema, pool)
+    blank = pd.DataFrame([[None] * 7], columns=pool.columns)
+    new = pool[:1].astype(object).assign(town="Oz", kind="zz", age=1e300)
+    new["note"] = pd.Series(["\ud800 alone"], dtype=object)
     for given in (blank, new):
-        found = feature_map(table(given))
-        assert np.isfinite(found).all()
+        assert np.isfinite(integers(feature_map, schema, given)).all()
+    odd = pool.astype(object).copy()
+    odd.loc[0] = [None, np.inf, "x", 10**400, ["a"], "now", 7]
+    np.testing.assert_array_equal(integers(feature_map, schema, odd)[1:], whole[1:])
 
 
-@pytest.mark.usefixtures("small")
-def test_many_number_columns_are_projected() -> None:
-    rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (300, 150)).astype(float)
-    schema = Schema.of(images)
-    feature_map = FeatureMap(canonical_table(images, schema))
-    found = feature_map(canonical_table(images[:50], schema))
-    assert found.shape == (50, maps._COMPONENTS + 2 * 20 + 1)
-    part = feature_map(canonical_table(images[10:20], schema))
-    np.testing.assert_array_equal(part, found[10:20])
+def test_learned_maps_and_the_metric_take_different_points() -> None:
+    """With one pool for both, the metric would trust what fits these points alone."""
+    public = canonical_table(POOLS["texts"], Schema.of(POOLS["texts"]))
+    _, rows = FeatureMap.of(public)
+    assert len(rows) == 150
+    plain = canonical_table(POOLS["numbers"], Schema.of(POOLS["numbers"]))
+    assert len(FeatureMap.of(plain)[1]) == 300
+
+
+def test_pixels_share_a_scale_and_other_columns_do_not() -> None:
+    from mapl.features.projections import _places
+
+    pixels = np.where(rng.random((200, 9)) < 0.5, 255.0, 0.0)
+    pixels[:, 0] = 0.0
+    assert len(set(_places(pixels)[1])) == 1
+    mixed = pixels * np.arange(1, 10)
+    mixed[:, 3] = np.nan
+    assert len(set(_places(mixed)[1])) > 5
 
 
 def test_heavy_values_have_bins_of_their_own() -> None:
@@ -100,10 +157,18 @@ def test_heavy_values_have_bins_of_their_own() -> None:
     assert zero != one
     assert column.n_bins > 15
     assert column.bins(np.array([np.nan]))[0] == column.n_bins - 1
-    assert columns.NumberColumn.of(np.array([0.0, 1.0, 1.0])).n_bins == 0
     assert columns.NumberColumn.of(np.array([np.nan])).linear(np.array([5.0]))[0] != 0
     constant = columns.NumberColumn.of(np.full(9, 7.0))
     assert constant.linear(np.array([7.0, np.nan])).tolist() == [0.0, 0.0]
+    huge = columns.NumberColumn.of(np.array([1e308, -1e308, 0.0, 1e308]))
+    assert np.isfinite(huge.linear(np.array([1e308, -1e308]))).all()
+
+
+def test_a_column_of_two_values_is_a_code() -> None:
+    rare = columns.NumberColumn.of(np.r_[np.zeros(99), 1.0])
+    assert rare.n_bins == 0
+    low, high = rare.linear(np.array([0.0, 1.0]))
+    assert high - low == pytest.approx(columns.UNIT, abs=1)
 
 
 def test_rare_texts_share_a_code() -> None:
@@ -114,18 +179,39 @@ def test_rare_texts_share_a_code() -> None:
     assert codes.tolist() == [0, 3, 3, 2]
 
 
-def test_long_vectors_are_shortened_towards_zero() -> None:
-    vectors = np.array([[300.0, -400.0], [3.0, 4.0]])
-    found = shortened(vectors, 100)
-    assert squared_lengths(found).max() <= 100**2
-    assert found[1].tolist() == [3.0, 4.0]
-    assert (np.abs(found[0]) <= np.abs(vectors[0])).all()
+def test_very_many_codes_are_cut_to_the_frequent_ones() -> None:
+    texts = np.array(
+        [f"t{i % 700}" for i in range(7000)] + ["often"] * 99, dtype=object
+    )
+    (column,) = columns._code_columns([texts])
+    assert column.values == ("often",)
+
+
+def test_free_text_is_told_from_codes() -> None:
+    assert columns.is_free_text(frame(50, 0)["note"].to_numpy(object))
+    assert not columns.is_free_text(frame(50, 0)["town"].to_numpy(object))
+    assert not columns.is_free_text(np.array([None, None], dtype=object))
+
+
+def test_texts_without_words_are_a_map_of_nothing() -> None:
+    texts = np.array([f"- - - {'!' * i} -" for i in range(60)], dtype=object)
+    feature_map, schema = map_of(texts)
+    found = integers(feature_map, schema, texts)
+    assert (found[:, 0] == found[0, 0]).all()
 
 
 def test_a_map_of_nothing_is_a_constant() -> None:
     same = pd.DataFrame({"a": np.full(50, 3.0), "d": [datetime.timedelta(1)] * 50})
-    schema = Schema.of(same)
-    found = FeatureMap(canonical_table(same, schema), waves=False)(
-        canonical_table(same, schema)
-    )
+    feature_map, schema = map_of(same)
+    found = integers(feature_map, schema, same)
     assert (found == found[0]).all()
+
+
+def test_phases_are_exact_in_double_precision_too() -> None:
+    values = np.rint(np.random.default_rng(0).normal(size=(50, 3)) * 1000)
+    directions, phase = np.full((3, 20), 70.0), np.arange(20.0)
+    single = maps.Waves(directions, phase, farthest=10_000.0)
+    double = maps.Waves(directions, phase, farthest=1e9)
+    assert single._precision == np.float32
+    assert double._precision == np.float64
+    np.testing.assert_array_equal(single(values), double(values))

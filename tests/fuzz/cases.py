@@ -112,6 +112,11 @@ class Case:
             (*shuffled, permuted),
         ]
 
+    def alone(self) -> tuple[list[Any], list[Any], list[Any] | None]:
+        """The unit that a neighbour has more, by itself."""
+        who = None if self.groups is None else [self.owner] * len(self.added)
+        return self.added, self.added_labels, who
+
 
 @st.composite
 def cases(

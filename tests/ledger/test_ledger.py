@@ -52,6 +52,7 @@ from mapl.ledger import job as job_module
 from mapl.ledger import store as store_module
 from mapl.ledger.job import StoredStep
 from mapl.ledger.transaction import Transaction, WriteLock
+from mapl.methods import votes
 from mapl.privacy.events import Event, GaussianEvent, SparseVectorEvent
 from mapl.student.rounds import Rounds
 from mapl.teachers import panel, voting
@@ -886,9 +887,57 @@ def records(n: int = 1200) -> tuple[Any, Any, Any]:
 def learner(url: str, estimator: Any = None, **kwargs: Any) -> PrivateClassifier:
     defaults: dict[str, Any] = {"epsilon": 0.9, "n_teachers": 20, "classes": [0, 1]}
     estimator = estimator or LogisticRegression()
-    return PrivateClassifier(
-        estimator, ledger=url, dataset="people", **defaults | kwargs
-    )
+    defaults |= {"method": "votes", "ledger": url, "dataset": "people"}
+    return PrivateClassifier(estimator, **defaults | kwargs)
+
+
+@pytest.mark.parametrize("method", ["moments", "both"])
+def test_sums_are_charged_once_however_often_they_are_asked_for(
+    url: str, method: str
+) -> None:
+    made(url, epsilon=1)
+    X, y, pool = records()
+    first = learner(url, method=method).fit(X, y, X_public=pool)
+    again = learner(url, method=method).fit(X, y, X_public=pool)
+    np.testing.assert_array_equal(first.soft_labels_, again.soft_labels_)
+    assert (first.paid_before_, again.paid_before_) == (False, True)
+    tree = DecisionTreeClassifier()
+    free = learner(url, method=method, student=tree, class_weight="balanced")
+    free.fit(X, y, X_public=pool)
+    assert isinstance(free.student_, DecisionTreeClassifier)
+    assert Ledger(url).balance("people").releases == 1
+    Ledger(url).check_receipt(first.certificate_["ledger"], first.events_)
+    with pytest.raises(BudgetExceededError):
+        learner(url, method=method, n_records=1200).fit(X, y, X_public=pool)
+
+
+@pytest.mark.parametrize("step", range(1, 8))
+def test_sums_that_were_killed_go_on(url: str, step: int) -> None:
+    """Killed when a step is asked, or when its reply is there but not yet stored."""
+    made(url, epsilon=1)
+    X, y, pool = records(400)
+    for name in ("commit_question", "commit_reply"):
+
+        def run(name: str = name) -> None:
+            whole = getattr(job_module.Job, name)
+
+            def killed(self: Any, number: int, *args: Any) -> Any:
+                if number == step:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return whole(self, number, *args)
+
+            setattr(job_module.Job, name, killed)
+            learner(url, method="both").fit(X, y, X_public=pool)
+
+        child = FORK.Process(target=run)
+        child.start()
+        child.join()
+        assert child.exitcode in (-signal.SIGKILL, 0)  # there may be fewer steps
+    model = learner(url, method="both").fit(X, y, X_public=pool)
+    again = learner(url, method="both").fit(X, y, X_public=pool)
+    np.testing.assert_array_equal(model.soft_labels_, again.soft_labels_)
+    assert model.paid_before_
+    assert Ledger(url).balance("people").releases == 1
 
 
 @pytest.mark.parametrize("mechanism", ["dissent", "noisy-max"])
@@ -935,7 +984,7 @@ def killed_after_training(url: str) -> Any:
     X, y, pool = records()
 
     def run() -> None:
-        PrivateClassifier._release = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        votes._release = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
         learner(url, DecisionTreeClassifier()).fit(X, y, X_public=pool)
 
     child = FORK.Process(target=run)
@@ -1093,10 +1142,10 @@ def test_no_teacher_is_kept_of_a_fit_that_is_interrupted(
     made(url, epsilon=9)
     X, y, pool = records()
 
-    def interrupt(*_: Any) -> Any:
+    def interrupt(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(PrivateClassifier, "_release", interrupt)
+    monkeypatch.setattr(votes, "_release", interrupt)
     with pytest.raises(KeyboardInterrupt):
         learner(url, DecisionTreeClassifier()).fit(X, y, X_public=pool)
     assert list((state / "teachers").iterdir()) == []

@@ -26,12 +26,12 @@ from mapl import (
     LedgerError,
     MechanismStateError,
     accounting,
-    estimator,
 )
 from mapl.errors import BudgetExceededError
 from mapl.ledger import files
 from mapl.ledger import store as store_module
 from mapl.ledger.transaction import Transaction
+from mapl.methods import votes
 from mapl.privacy import noisy_counts
 from mapl.privacy.charged_dissent import ChargedDissent
 from mapl.privacy.noisy_max import NoisyMax
@@ -291,14 +291,14 @@ def test_two_runs_of_one_fit_use_one_partition(
     ledger.create("people", epsilon=1, delta=1e-4)
     X, y, pool = records()
     log = tmp_path / "salts"
-    collect_votes = estimator.collect_votes
+    collect_votes = votes.collect_votes
 
     def spy(*args: Any, random_state: int, **kwargs: Any) -> Any:
         with log.open("a") as file:
             file.write(f"{random_state}\n")
         return collect_votes(*args, random_state=random_state, **kwargs)
 
-    monkeypatch.setattr(estimator, "collect_votes", spy)
+    monkeypatch.setattr(votes, "collect_votes", spy)
     crowd = [spawn(lambda: learner(url).fit(X, y, X_public=pool)) for _ in range(3)]
     for child in crowd:
         child.join()

@@ -73,7 +73,7 @@ def test_a_plan_overrides_the_other_parameters(mechanism: str) -> None:
 def test_a_plan_shows_the_noise_that_a_fit_takes() -> None:
     """For these sizes the plan once message noise 53, 100 dissents, cutoff 1."""
     found = plan(n_records=30_000, n_queries=5000, n_classes=2, epsilon=1, delta=1e-5)
-    dissent, _, sparse = found.options
+    dissent, _, sparse, _ = found.options
     assert dissent.settings["sigma"] == pytest.approx(263.9, abs=0.1)
     assert dissent.settings["dissents"] == 2500
     assert sparse.settings == {"cutoff": 15, "threshold": 420}
@@ -195,5 +195,6 @@ def test_two_plans_with_one_event_are_two_jobs() -> None:
         setting = replace(plan(**sizes()).setting("noisy-max"), name=name)
         model = PrivateClassifier(plan=setting, random_state=0)
         model.classes_, model.n_teachers_, model._grouped = np.arange(2), 60, False
+        model.method_ = "votes"
         forms[name] = model._request_key(SCHEMA)
     assert forms["dissent"] != forms["noisy-max"]

@@ -17,7 +17,7 @@ from mapl import accounting
 from mapl.errors import BudgetExceededError, MechanismStateError, ParameterError
 from mapl.privacy.charged_dissent import ChargedDissent
 from mapl.privacy.events import from_json
-from mapl.privacy.moments import Block, Moments
+from mapl.privacy.moments import Block, LinearMap, Moments
 from mapl.privacy.noise import SYSTEM, SeededSource, Source
 from mapl.privacy.noisy_counts import NoisyCount
 from mapl.privacy.noisy_max import ConfidentNoisyMax, NoisyMax
@@ -84,8 +84,11 @@ def ask(mechanism: Any) -> Any:
     if isinstance(mechanism, NoisyCount):
         return mechanism.answer(7)
     if isinstance(mechanism, Moments):
-        one = Block(np.ones((3, 1)), np.ones((3, 1)))
-        return mechanism.answer([one], squared_length=1, part=Fraction(1, 9))
+        one, ones = LinearMap([np.ones((1, 1))]), np.ones((3, 1))
+        block = Block(ones, one.lengths(one.block_lengths(ones)), ones)
+        return mechanism.answer(
+            [block], one, squared_length=1, part=Fraction(1, 9), columns=1
+        )
     return mechanism.answer(votes(1))
 
 

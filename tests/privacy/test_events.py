@@ -11,6 +11,7 @@ from mapl.privacy.events import (
     ConfidentMaxEvent,
     Event,
     GaussianEvent,
+    MomentsEvent,
     SparseVectorEvent,
     StableReleaseEvent,
     from_json,
@@ -83,7 +84,7 @@ def test_unknown_kinds_are_refused(kind: object) -> None:
         ({"noise_scale": "x"}, "noise_scale must be a rational number"),
         ({"noise_scale": "1/0"}, "noise_scale must be a rational number"),
         ({"noise_scale": 2.5}, "noise_scale must be a rational number"),
-        ({"noise_scale": "0"}, r"noise_scale must be >= 1/10\*\*6 and <= 10\*\*12"),
+        ({"noise_scale": "0"}, r"noise_scale must be >= 1/10\*\*6 and <= 10\*\*15"),
         ({"noise_scale": "1e400"}, "noise_scale must be a rational number"),
         ({"noise_scale": "1" + 30 * "0"}, r"noise_scale must be >= 1/10\*\*6"),
         ({"threshold": -1}, "threshold must be an integer >= 0, got -1"),
@@ -103,7 +104,7 @@ def test_tampered_forms_are_refused(change: dict[str, Any], message: str) -> Non
         ({"cutoff": 0}, "cutoff must be an integer >= 1, got 0"),
         ({"cutoff": 2.5}, "cutoff must be an integer >= 1, got 2.5"),
         ({"redrawn": 1}, "redrawn must be a bool, got 1"),
-        ({"threshold_noise_scale": Fraction(-1)}, r"<= 10\*\*12, got -1"),
+        ({"threshold_noise_scale": Fraction(-1)}, r"<= 10\*\*15, got -1"),
         ({"threshold_noise_scale": Fraction(0)}, "redrawn must be False where"),
         ({"sensitivity": 0}, "sensitivity must be an integer >= 1"),
         ({"instability": -1}, "instability must be an integer >= 0"),
@@ -121,3 +122,9 @@ def test_impossible_gaussians_are_refused() -> None:
         replace(GAUSSIAN, steps=0)
     with pytest.raises(ParameterError, match="sigma must be >= 1/10"):
         replace(GAUSSIAN, sigma=Fraction(0))
+
+
+@pytest.mark.parametrize("shift", [Fraction(1, 10**19), 10**13])
+def test_impossible_shifts_are_refused(shift: Any) -> None:
+    with pytest.raises(ParameterError, match="squared_shift must be"):
+        MomentsEvent(squared_shift=shift, coordinates=1)

@@ -220,9 +220,9 @@ def test_seeded_noise_repeats_and_system_noise_does_not(sampler: Any) -> None:
         (math.nan, "must be an int or a Fraction, got nan"),
         ("3", "must be an int or a Fraction, got '3'"),
         (True, "must be an int or a Fraction, got True"),
-        (0, r"must be >= 1/10\*\*6 and <= 10\*\*12, got 0"),
-        (-1, r"must be >= 1/10\*\*6 and <= 10\*\*12, got -1"),
-        (10**13, r"must be >= 1/10\*\*6 and <= 10\*\*12, got 10000000000000"),
+        (0, r"must be >= 1/10\*\*6 and <= 10\*\*15, got 0"),
+        (-1, r"must be >= 1/10\*\*6 and <= 10\*\*15, got -1"),
+        (10**16, r"must be >= 1/10\*\*6 and <= 10\*\*15, got 10000000000000000"),
     ],
 )
 def test_bad_scales_are_refused(sampler: Any, scale: Any, message: str) -> None:

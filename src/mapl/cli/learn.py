@@ -1,7 +1,10 @@
 """``mapl learn``: from a private file to a folder that may be published."""
 
+from __future__ import annotations
+
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -89,15 +92,26 @@ _OVERLAP = "; public records may be private ones, too (--allow-overlap)"
 )
 @click.option(
     "--estimator",
-    default="logistic",
+    help=f"What teachers are: {', '.join(ESTIMATORS)}, or an import path such as "
+    "package.module.Class. Without it, sums over the records lead to a linear model, "
+    "which is nearly always the most accurate.",
+)
+@click.option(
+    "--method",
+    default="auto",
     show_default=True,
-    help=f"{', '.join(ESTIMATORS)}, or an import path such as package.module.Class.",
+    help="moments, votes, both or auto: moments without an estimator, both with one.",
+)
+@click.option(
+    "--class-weight",
+    help="balanced: rare classes are predicted as if all were equally frequent.",
 )
 @click.option(
     "--mechanism",
     default="auto",
     show_default=True,
-    help="auto, dissent, noisy-max or sparse-vector.",
+    help="How votes are released, with --method votes: auto, dissent, noisy-max or "
+    "sparse-vector.",
 )
 @click.option(
     "--teachers",
@@ -168,14 +182,7 @@ def learn(
     and report.html (all this for a reader).
     """
     budget = _budget(settings)
-    from sklearn.pipeline import make_pipeline
-
-    from mapl.publish.bundle import (
-        check_writable,
-        new_folder,
-        write_bundle,
-        write_report,
-    )
+    from mapl.publish.bundle import new_folder, write_bundle, write_report
 
     names = _checked_classes(classes, classes_from_data)
     data = read_inputs(
@@ -188,16 +195,15 @@ def learn(
     )
     data.show_columns()
     model = _make_classifier(settings, budget, names)
-    encoder, points = data.schema.fit_encoder(data.schema.cast(data.public))
-    check_writable(model.estimator, points)
+    prepared = _Prepared.of(data, model)
     test_table = None if test is None else read_test_file(test, data, target, names)
     records = data.read_records(names, on_invalid=settings["on_invalid"])
     if not allow_overlap and settings["on_invalid"] == "error":
         records.refuse_overlap(data.public)
     with new_folder(out):
-        X = data.encode(encoder, records, points.shape[1])
-        model.fit(X, records.labels, X_public=points, groups=records.groups)
-        whole = make_pipeline(encoder, model.student_)
+        X = prepared.encode(data, records)
+        model.fit(X, records.labels, X_public=prepared.points, groups=records.groups)
+        whole = prepared.whole(model.student_)
         if allow_overlap:
             model.certificate_["public"]["assumed"] += _OVERLAP
         signed = write_bundle(out, whole, model, data.public)
@@ -210,6 +216,41 @@ def learn(
     if score is not None:
         summary |= {name: score[name] for name in ("accuracy", "always_most_frequent")}
     show_result(summary, as_json)
+
+
+@dataclass(frozen=True, repr=False)
+class _Prepared:
+    """The public records as a learner reads them, and what makes them so.
+
+    Moments take columns as they are; an estimator is given numbers.
+    """
+
+    encoder: Any | None
+    points: Any
+
+    @classmethod
+    def of(cls, data: Inputs, model: Any) -> _Prepared:
+        """Encode the public records, if there is an estimator."""
+        from mapl.publish.bundle import check_writable
+
+        typed = data.schema.cast(data.public)
+        if model.estimator is None:
+            return cls(None, typed)
+        encoder, points = data.schema.fit_encoder(typed)
+        check_writable(model.estimator, points)
+        return cls(encoder, points)
+
+    def encode(self, data: Inputs, records: Any) -> Any:
+        """Return the private records in the same form."""
+        if self.encoder is None:
+            return records.table.data
+        return data.encode(self.encoder, records, self.points.shape[1])
+
+    def whole(self, student: Any) -> Any:
+        """Return a model of records as they are in a file."""
+        from sklearn.pipeline import make_pipeline
+
+        return student if self.encoder is None else make_pipeline(self.encoder, student)
 
 
 def _checked_classes(classes: str | None, from_data: bool) -> list[str]:
@@ -262,10 +303,14 @@ def _make_classifier(
     """Return the estimator; what a plan says comes before --records."""
     from mapl.estimator import PrivateClassifier
 
-    teachers = settings["teachers"]
+    teachers, name = settings["teachers"], settings["estimator"]
+    if name is None and _has_teachers(settings, budget):
+        name = "logistic"
     return PrivateClassifier(
-        estimator_by_name(settings["estimator"]),
+        None if name is None else estimator_by_name(name),
         **{"n_records": settings["records"]} | budget,
+        method=settings["method"],
+        class_weight=settings["class_weight"],
         n_teachers=int(teachers) if re.fullmatch("[0-9]{1,9}", teachers) else teachers,
         mechanism=settings["mechanism"],
         classes=classes or None,
@@ -276,6 +321,14 @@ def _make_classifier(
         n_jobs=settings["jobs"],
         random_state=settings["seed"],
     )
+
+
+def _has_teachers(settings: dict[str, Any], budget: dict[str, Any]) -> bool:
+    """Whether votes are asked for, or planned."""
+    plan = budget.get("plan")
+    if plan is not None:
+        return bool(plan.n_teachers)
+    return settings["method"] in ("votes", "both") or settings["mechanism"] != "auto"
 
 
 def estimator_by_name(name: str) -> Any:
@@ -354,6 +407,7 @@ def _summary(fitted: Any, signed: dict[str, Any], out: Path) -> dict[str, Any]:
         "epsilon": signed["epsilon"],
         "delta": signed["delta"],
         "paid_before": fitted.paid_before_,
+        "method": fitted.method_,
         "teachers": fitted.n_teachers_,
         "public_points": len(fitted.public_labels_),
         "answered": answered,

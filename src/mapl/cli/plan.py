@@ -161,8 +161,8 @@ def _show_plan(found: Plan, asked: dict[str, Any]) -> None:
         [
             (
                 option.name,
-                f"{option.n_teachers:,}",
-                f"{option.records_each:,}",
+                f"{option.n_teachers:,}" if option.n_teachers else "",
+                "" if option.records_each is None else f"{option.records_each:,}",
                 "yes" if option.feasible else "no",
                 f"{option.expected_answers:,}",
                 "" if option.expected_error is None else f"{option.expected_error:.1%}",

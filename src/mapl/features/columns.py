@@ -1,12 +1,14 @@
 """Columns of a canonical table as integers, by rules that the public points set.
 
 A record's integers are a function of its own cells: all that is done to a private value
-is comparison, subtraction, division and rounding, one value at a time.
+is comparison, subtraction, multiplication, division, square root and rounding, one
+record at a time.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,12 +17,14 @@ from mapl.arrays import Array, Floats, Ints
 from mapl.records.cells import NAT
 from mapl.records.table import Table
 
-UNIT = 64  # integer steps of one standard deviation, and of a code
+UNIT = 32  # integer steps of one standard deviation, and of a code
 _FARTHEST = 4  # standard deviations: beyond, numbers are clipped
+LARGEST_VALUE = _FARTHEST * UNIT
 _HEAVY = 0.1  # share of the points from which on a value is a bin of its own
-_BINS = 24
-_RAREST, _MOST_CODES = 5, 200  # points of a text that has a code, and codes
-_WIDE = 100  # number columns from which on they are projected
+_BINS, _MOST_BINS, _FEWEST_BINS = 24, 600, 4  # of a column; of all; of a column
+_RAREST, _MOST_CODES = 5, 500  # points of a text that has a code; codes in all
+WIDE = 100  # number columns from which on they are projected
+_WORDS, _DISTINCT = 4, 0.5  # of free text: mean number, and share of texts that differ
 
 
 @dataclass(frozen=True)
@@ -32,18 +36,27 @@ class NumberColumn:
     edges: Floats  # empty where two values are all there are
 
     @classmethod
-    def of(cls, values: Floats) -> NumberColumn:
+    def of(cls, values: Floats, n_bins: int = _BINS) -> NumberColumn:
         """Take them from the public points."""
-        given = values[~np.isnan(values)]
+        given = values[np.isfinite(values)]
         if not given.size:
             return cls(0.0, 1.0, np.empty(0))
-        spread = float(given.std())
-        scale = spread if np.isfinite(spread) and spread > 0 else 1.0
-        return cls(float(given.mean()), scale, _bin_edges(given))
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, spread = float(given.mean()), float(given.std())
+        if not np.isfinite(mean + spread):
+            mean, spread = 0.0, float(np.abs(given).max())
+        scale = spread if spread > 0 else 1.0
+        values = np.unique(given)
+        if len(values) == 2 and np.isfinite(values[1] - values[0]):
+            # A code: in units of its spread, a rare one would dominate.
+            scale = float(values[1] - values[0])
+        return cls(mean, scale, _bin_edges(given, n_bins))
 
     def linear(self, values: Floats) -> Floats:
         """Return the scaled value as an integer; the mean for a missing one."""
-        scaled = np.clip((values - self.mean) / self.scale, -_FARTHEST, _FARTHEST)
+        with np.errstate(over="ignore"):
+            scaled = (values - self.mean) / self.scale
+        scaled = np.clip(scaled, -_FARTHEST, _FARTHEST)
         return np.where(np.isnan(scaled), 0.0, np.rint(scaled * UNIT))
 
     def bins(self, values: Floats) -> Ints:
@@ -57,7 +70,7 @@ class NumberColumn:
         return len(self.edges) + 2 if len(self.edges) else 0
 
 
-def _bin_edges(values: Floats) -> Floats:
+def _bin_edges(values: Floats, n_bins: int) -> Floats:
     """Cut at quantiles; values with a tenth of the points or more stand apart.
 
     Plain quantiles leave a column that is mostly 0 with hardly any bins.
@@ -67,36 +80,34 @@ def _bin_edges(values: Floats) -> Floats:
         return np.empty(0)
     heavy = value[count >= _HEAVY * len(values)]
     rest = values[~np.isin(values, heavy)]
-    places = np.linspace(0, 1, _BINS + 1)
-    cuts = np.quantile(rest, places) if rest.size else np.empty(0)
+    places = np.linspace(0, 1, n_bins + 1)
+    cuts = np.quantile(rest, places, method="lower") if rest.size else np.empty(0)
     return np.unique(np.concatenate((heavy, np.nextafter(heavy, np.inf), cuts)))
 
 
 @dataclass(frozen=True)
 class CodeColumn:
-    """A column of texts: those that are frequent among the public points."""
+    """A column of texts or categories: those frequent among the public points."""
 
-    values: tuple[Any, ...]
+    values: tuple[str, ...]
 
     @classmethod
-    def of(cls, values: Array) -> CodeColumn:
+    def of(cls, values: Array, rarest: int = _RAREST) -> CodeColumn:
         """Take the frequent texts; all others share one code, missing ones another."""
         given = [value for value in values.tolist() if value is not None]
-        distinct, count = np.unique(np.array(given, dtype=str), return_counts=True)
-        order = np.argsort(-count, kind="stable")[:_MOST_CODES]
-        return cls(
-            tuple(str(distinct[i]) for i in sorted(order) if count[i] >= _RAREST)
-        )
+        distinct, count = np.unique(np.array(given, dtype=object), return_counts=True)
+        return cls(tuple(distinct[count >= rarest].tolist()))
+
+    @cached_property
+    def _places(self) -> dict[Any, int]:
+        places: dict[Any, int] = {v: code for code, v in enumerate(self.values)}
+        return places | {None: len(self.values)}
 
     def codes(self, values: Array) -> Ints:
         """Return each text's code."""
-        places = {value: code for code, value in enumerate(self.values)}
-        places[None] = len(self.values)
-        other = len(self.values) + 1
-        listed = values.tolist()
-        return np.fromiter(
-            (places.get(v, other) for v in listed), np.int64, len(listed)
-        )
+        places, other = self._places, len(self.values) + 1
+        found = (places.get(value, other) for value in values.tolist())
+        return np.fromiter(found, np.int64, len(values))
 
     @property
     def n_codes(self) -> int:
@@ -104,63 +115,120 @@ class CodeColumn:
         return len(self.values) + 2
 
 
-def one_hot(codes: Ints, n: int) -> Floats:
-    """Return codes as integer vectors with one entry."""
-    return np.where(codes[:, None] == np.arange(n), float(UNIT), 0.0)
+def one_hot(codes: Array, sizes: list[int]) -> Floats:
+    """Return columns of codes as integer vectors, with one entry for each column."""
+    starts = np.cumsum([0, *sizes])
+    out = np.zeros((len(codes), int(starts[-1])))
+    out[np.arange(len(codes))[:, None], codes + starts[:-1]] = UNIT
+    return out
 
 
 class Columns:
-    """All columns of a table, as two integer blocks: linear values, and bins."""
+    """The columns of a table by what becomes of them: scaled numbers and bins, codes,
+    free texts.
+    """
 
-    def __init__(self, table: Table) -> None:
-        numbers, texts = _split(table)
-        self.wide = numbers.shape[1] > _WIDE
-        self.numbers = [NumberColumn.of(column) for column in numbers.T]
-        self.texts = [CodeColumn.of(column) for column in texts]
+    def __init__(
+        self,
+        numbers: list[NumberColumn],
+        codes: list[CodeColumn],
+        free: list[bool],
+    ) -> None:
+        self.numbers, self.codes = numbers, codes
+        self.free = free  # for each column that holds no numbers
+
+    @classmethod
+    def of(cls, table: Table, *, numbers: bool = True) -> Columns:
+        """Take the rules from public points; without ``numbers``, of texts alone."""
+        values, texts = split(table, numbers=numbers)
+        n_bins = _MOST_BINS // max(1, values.shape[1])
+        n_bins = min(_BINS, max(_FEWEST_BINS, n_bins))
+        free = [is_free_text(column) for column in texts]
+        coded = [c for c, is_free in zip(texts, free, strict=True) if not is_free]
+        found = [NumberColumn.of(column, n_bins) for column in values.T]
+        return cls(found, _code_columns(coded), free)
 
     def linear(self, table: Table) -> Floats:
-        """Return scaled numbers and codes of texts."""
-        numbers, texts = _split(table)
-        parts = [
-            column.linear(values)[:, None]
-            for column, values in zip(self.numbers, numbers.T, strict=True)
+        """Return scaled numbers and codes."""
+        numbers, texts = split(table, numbers=bool(self.numbers))
+        scaled = np.empty(numbers.shape)
+        for j, column in enumerate(self.numbers):
+            scaled[:, j] = column.linear(numbers[:, j])
+        coded = self._coded(texts)
+        found = [
+            column.codes(values)
+            for column, values in zip(self.codes, coded, strict=True)
         ]
-        parts += [
-            one_hot(column.codes(values), column.n_codes)
-            for column, values in zip(self.texts, texts, strict=True)
-        ]
-        return np.concatenate(parts, axis=1)
+        if not found:
+            return scaled
+        sizes = [column.n_codes for column in self.codes]
+        return np.concatenate((scaled, one_hot(np.stack(found, axis=1), sizes)), axis=1)
 
-    def bins(self, table: Table) -> Floats:
-        """Return each number's bin; no columns where there are none."""
-        numbers, _ = _split(table)
-        parts = [
-            one_hot(column.bins(values), column.n_bins)
+    def bins(self, table: Table) -> Ints:
+        """Return each number's bin, one column for each number that has bins."""
+        numbers, _ = split(table, numbers=bool(self.numbers))
+        found = [
+            column.bins(values)
             for column, values in zip(self.numbers, numbers.T, strict=True)
             if column.n_bins
         ]
-        if self.wide or not parts:
-            return np.empty((len(table), 0))
-        return np.concatenate(parts, axis=1)
+        if not found:
+            return np.empty((len(table), 0), dtype=np.int64)
+        return np.stack(found, axis=1)
+
+    @property
+    def bin_sizes(self) -> list[int]:
+        """How many bins each column of `bins` has."""
+        return [column.n_bins for column in self.numbers if column.n_bins]
+
+    def free_texts(self, table: Table) -> list[Array]:
+        """Return the columns of free text."""
+        _, texts = split(table, numbers=False)
+        return [column for column, free in zip(texts, self.free, strict=True) if free]
+
+    def _coded(self, texts: list[Array]) -> list[Array]:
+        return [c for c, free in zip(texts, self.free, strict=True) if not free]
 
 
-def _split(table: Table) -> tuple[Floats, list[Array]]:
-    """Return the number columns as a matrix, and the others as texts or codes."""
-    if table.schema.container == "array":
-        return np.asarray(table.columns[0], dtype=np.float64), []
-    kinds = [column.kind for column in table.schema.columns.values()]
-    numbers = [
-        _as_number(column, kind)
-        for column, kind in zip(table.columns, kinds, strict=True)
-        if kind not in ("text", "category")
-    ]
-    texts = [
-        column if kind == "text" else _category_texts(column)
-        for column, kind in zip(table.columns, kinds, strict=True)
-        if kind in ("text", "category")
-    ]
-    matrix = np.stack(numbers, axis=1) if numbers else np.empty((len(table), 0))
-    return matrix, texts
+def _code_columns(columns: list[Array]) -> list[CodeColumn]:
+    """Drop rare texts until all codes together are few enough."""
+    rarest = _RAREST
+    while True:
+        found = [CodeColumn.of(column, rarest) for column in columns]
+        if sum(len(column.values) for column in found) <= _MOST_CODES:
+            return found
+        rarest *= 2
+
+
+def is_free_text(column: Array) -> bool:
+    """Whether public texts are sentences rather than codes."""
+    given = [text for text in column.tolist() if text is not None]
+    if not given:
+        return False
+    words = np.mean([text.count(" ") + 1 for text in given])
+    return bool(words >= _WORDS and len(set(given)) >= _DISTINCT * len(given))
+
+
+def split(table: Table, *, numbers: bool = True) -> tuple[Any, list[Array]]:
+    """Return the number columns as a matrix, and the others as texts.
+
+    The matrix is sparse where the table is; without ``numbers`` it has no columns.
+    """
+    container, nothing = table.schema.container, np.empty((len(table), 0))
+    if container in ("array", "sparse"):
+        matrix: Any = table.columns[0].astype(np.float64) if numbers else nothing
+        if container == "sparse" and numbers and matrix.shape[1] <= WIDE:
+            matrix = np.asarray(matrix.toarray())
+        return matrix, []
+    found, texts = [], []
+    for column, kind in zip(table.columns, table.schema.columns.values(), strict=True):
+        if kind.kind == "text":
+            texts.append(column)
+        elif kind.kind == "category":
+            texts.append(np.array([*kind.categories, None], dtype=object)[column])
+        elif numbers:
+            found.append(_as_number(column, kind.kind))
+    return np.stack(found, axis=1) if found else nothing, texts
 
 
 def _as_number(column: Array, kind: str) -> Floats:
@@ -168,11 +236,3 @@ def _as_number(column: Array, kind: str) -> Floats:
     if kind == "number":
         return column
     return np.where(column == NAT, np.nan, column / 86_400e9)
-
-
-def _category_texts(codes: Array) -> Array:
-    """Return a category's code as a text; a missing one has none."""
-    names = np.array(
-        [*map(str, range(int(codes.max(initial=-1)) + 1)), None], dtype=object
-    )
-    return names[codes]

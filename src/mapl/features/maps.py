@@ -1,10 +1,10 @@
 """Feature maps in the public points' own metric, with exact integers throughout.
 
-Blocks of features (linear values and codes, bins, random Fourier features) are centred,
-multiplied by a power of the inverse of their second moments over the public points, and
-scaled to one mean length. Products are of integers below 2^53, held in float64: they
-are exact in any order, so a record's features are, to the last bit, a function of that
-record, at the full speed of the numerical library.
+Blocks of features (linear values and codes, bins, texts, random Fourier features) are
+centred, and put into the public points' own metric: multiplied by a power of the
+inverse of their second moments, and scaled to one mean length. A record's integers are,
+to the last bit, a function of that record; the metric is a `LinearMap`, which stays out
+of the records.
 """
 
 from __future__ import annotations
@@ -14,128 +14,231 @@ from typing import Any
 
 import numpy as np
 
-from mapl.arrays import Floats, n_rows
-from mapl.features.columns import UNIT, Columns
-from mapl.privacy.moments import squared_lengths
+from mapl.arrays import Array, Floats, Ints
+from mapl.features.columns import (
+    LARGEST_VALUE,
+    UNIT,
+    WIDE,
+    Columns,
+    is_free_text,
+    one_hot,
+    split,
+)
+from mapl.features.projections import (
+    LARGEST_COMPONENT,
+    TEXT_COMPONENTS,
+    ManyNumbers,
+    Projection,
+    Words,
+)
+from mapl.privacy.moments import LARGEST_WEIGHT, LinearMap
 from mapl.records.table import Table
 
-GRID = 2**10  # integer steps of one unit of length
-LONGEST = 2**12  # of a record's vector, in integer steps
+GRID = 2**15  # integer steps of one unit of length, without a block's weight
+CONSTANT = 0.5  # the last feature
 _POWER = 0.25  # of the second moments: 0 leaves all as it is, 0.5 would whiten
-_CONSTANT = 0.5
-_LONGEST_SHARE = 0.98  # of the points that are not shortened
 _TABLE = 2**12  # entries of a table of cosines
-_FINE = 2**12  # fractions of an entry
-_WAVES, _FREQUENCIES = 400, (0.5, 2.0)
-_COMPONENTS = 60
-
-
-class MetricBlock:
-    """Integers in, integers in the public metric out."""
-
-    def __init__(self, public: Floats) -> None:
-        self.mean = np.rint(public.mean(axis=0))
-        centred = public - self.mean
-        values, vectors = np.linalg.eigh(centred.T @ centred / len(public))
-        values = np.maximum(values, 0)
-        ridge = values.mean() if values.mean() > 0 else 1.0
-        metric = (vectors * (values + ridge) ** -_POWER) @ vectors.T
-        length = math.sqrt(((centred @ metric) ** 2).sum(axis=1).mean())
-        metric *= GRID / length if length > 0 else 0.0
-        # The finest grid for which products stay far below 2^53.
-        largest = max(float(np.abs(metric).max(initial=0.0)), 1e-9)
-        self.fine = 2.0 ** math.floor(math.log2(2**24 / largest))
-        self.metric = np.rint(metric * self.fine)
-
-    def __call__(self, values: Floats) -> Floats:
-        """Return the vectors of some records."""
-        return np.asarray(np.rint((values - self.mean) @ self.metric / self.fine))
+_FINE_BITS = 4
+_FINE = 2**_FINE_BITS  # fractions of an entry
+_COSINE = 63  # integer steps of a cosine of 1
+WAVES, _FREQUENCIES = 400, (0.5, 2.0)
+_FEWEST_EACH = 10  # points for a column; where there are fewer, learned maps take half
 
 
 class Waves:
-    """Random Fourier features: cosines of integer phases, from a table."""
+    """Random Fourier features: cosines of integer phases, from a table.
 
-    def __init__(self, public: Floats, frequency: float, rng: np.random.Generator):
-        self.mean = np.rint(public.mean(axis=0))
-        length = math.sqrt(((public - self.mean) ** 2).sum(axis=1).mean()) or 1.0
-        directions = rng.normal(size=(public.shape[1], _WAVES))
-        directions *= math.sqrt(2 * frequency) / length
+    Phases are exact, so single precision serves where they are below 2^24 for every
+    record: ``farthest`` is the largest length that a record's integers can have.
+    """
+
+    def __init__(self, directions: Floats, phase: Floats, farthest: float) -> None:
+        self.directions, self.phase, self.farthest = directions, phase, farthest
+        longest = np.linalg.norm(directions, axis=0).max(initial=0.0)
+        small = longest * farthest + _TABLE * _FINE < 2**24
+        self._precision: Any = np.float32 if small else np.float64
+        self._directions = directions.astype(self._precision)
+        self._phase = phase.astype(self._precision)
+
+    @classmethod
+    def of(
+        cls,
+        parts: list[Floats],
+        farthest: float,
+        frequency: float,
+        rng: np.random.Generator,
+    ) -> Waves:
+        """Draw directions; each part of the features has the same mean length."""
         turn = _TABLE * _FINE / (2 * math.pi)
-        self.directions = np.rint(directions * turn)
-        self.phase = np.rint(rng.uniform(0, _TABLE * _FINE, _WAVES))
-        angles = (np.arange(_TABLE) + 0.5) * 2 * math.pi / _TABLE
-        self.cosines = np.rint(np.cos(angles) * 16 * UNIT)
+        scale = math.sqrt(2 * frequency) * turn / math.sqrt(len(parts))
+        rows = []
+        for part in parts:
+            length = math.sqrt(((part - part.mean(axis=0)) ** 2).sum(axis=1).mean())
+            drawn = rng.normal(size=(part.shape[1], WAVES))
+            rows.append(np.rint(drawn * scale / max(length, 1.0)))
+        phase = np.rint(rng.uniform(0, _TABLE * _FINE, WAVES))
+        return cls(np.concatenate(rows), phase, farthest)
 
-    def __call__(self, values: Floats) -> Floats:
-        """Return the cosines of some records, as integers."""
-        turned = (values - self.mean) @ self.directions + self.phase
-        places = np.floor(turned / _FINE).astype(np.int64) % _TABLE
-        return np.asarray(self.cosines[places])
+    def __call__(self, values: Floats) -> Array:
+        """Return the cosines of some records, as 8-bit integers."""
+        turned: Any = values.astype(self._precision) @ self._directions
+        turned += self._phase
+        places = turned.astype(np.int64 if turned.dtype == np.float64 else np.int32)
+        places >>= _FINE_BITS
+        places &= _TABLE - 1
+        return np.asarray(_COSINES[places])
 
 
-class Projection:
-    """Principal components of many number columns, as integers."""
+_ANGLES = (np.arange(_TABLE) + 0.5) * 2 * math.pi / _TABLE
+_COSINES = np.rint(np.cos(_ANGLES) * _COSINE).astype(np.int8)
 
-    def __init__(self, public: Floats) -> None:
-        self.mean = np.rint(public.mean(axis=0))
-        centred = public - self.mean
-        values, vectors = np.linalg.eigh(centred.T @ centred / len(public))
-        chosen = vectors[:, np.argsort(-values)[:_COMPONENTS]]
-        self.directions = np.rint(chosen * 2**12)
 
-    def __call__(self, values: Floats) -> Floats:
-        """Return the components of some records."""
-        return np.asarray(np.rint((values - self.mean) @ self.directions / 2**12))
+def metric_of(points: Floats) -> Floats:
+    """Return the integer matrix that puts a centred block into the points' metric."""
+    values, vectors = np.linalg.eigh(points.T @ points / max(1, len(points)))
+    values = np.maximum(values, 0)
+    ridge = values.mean() if values.size and values.mean() > 0 else 1.0
+    metric = (vectors * (values + ridge) ** -_POWER) @ vectors.T
+    length = math.sqrt(((points @ metric) ** 2).sum(axis=1).mean())
+    return np.asarray(np.rint(metric * (GRID / length if length > 0 else 0.0)))
 
 
 class FeatureMap:
-    """From canonical tables to integer vectors of length at most `LONGEST`.
+    """From canonical tables to a record's integers, and the metric of their image.
 
-    Fitted to public points, and to nothing else.
+    Fitted to public points, and to nothing else. ``rows`` are those of the points that
+    took no part in learned maps: metric and curvature come from them.
     """
 
-    def __init__(self, public: Table, *, waves: bool = True, seed: int = 0) -> None:
-        self.columns = Columns(public)
+    def __init__(
+        self,
+        columns: Columns,
+        projection: ManyNumbers | None,
+        texts: list[tuple[Words, Projection]],
+        waves: list[Waves],
+        centre: Floats,
+        matrices: list[Floats],
+    ) -> None:
+        self.columns, self.projection, self.texts = columns, projection, texts
+        self.waves, self.centre = waves, centre
+        self.base = LinearMap(matrices)  # without the waves' weight
+
+    @classmethod
+    def of(cls, public: Table, *, seed: int = 0) -> tuple[FeatureMap, Ints]:
+        """Fit a map to public points; return it, and the points for the metric."""
+        learned, rows = _halves(public)
+        half = public if len(rows) == len(public) else public.take(learned)
+        wide = is_wide(public)
+        columns = Columns.of(half, numbers=not wide)
+        projection = ManyNumbers.of(split(half)[0]) if wide else None
+        texts = []
+        for column in columns.free_texts(half):
+            words = Words.of(column)
+            texts.append((words, Projection.of(words(column), TEXT_COMPONENTS)))
+        found = cls(columns, projection, texts, [], np.empty(0), [])
+        points = public if len(rows) == len(public) else public.take(rows)
+        parts = found._dense_parts(points)
         rng = np.random.default_rng(seed)
-        linear = self.columns.linear(public)
-        self.projection = Projection(linear) if self.columns.wide else None
-        if self.projection is not None:
-            linear = self.projection(linear)
-        self.blocks: list[tuple[Any, MetricBlock]] = [(None, MetricBlock(linear))]
-        bins = self.columns.bins(public)
-        self.bins = MetricBlock(bins) if bins.shape[1] else None
-        for frequency in _FREQUENCIES if waves else ():
-            made = Waves(linear, frequency, rng)
-            self.blocks.append((made, MetricBlock(made(linear))))
-        lengths = np.sqrt(squared_lengths(self._whole(public)))
-        shown = float(np.quantile(lengths, _LONGEST_SHARE))
-        self.longest = int(min(LONGEST, max(1.0, math.floor(shown))))
+        farthest = found.farthest
+        found.waves = [Waves.of(parts, farthest, f, rng) for f in _FREQUENCIES]
+        found._take_metric(found.encode(points))
+        return found, rows
 
-    def __call__(self, table: Table) -> Floats:
-        """Return the vectors of some records."""
-        return shortened(self._whole(table), self.longest)
-
-    def _whole(self, table: Table) -> Floats:
-        linear = self.columns.linear(table)
-        if self.projection is not None:
-            linear = self.projection(linear)
-        parts = [
-            metric(linear if waves is None else waves(linear))
-            for waves, metric in self.blocks
+    def _take_metric(self, points: list[Array]) -> None:
+        blocks = self._expanded(points)
+        self.centre = np.rint(np.concatenate([b.mean(axis=0) for b in blocks]))
+        starts = np.cumsum([0, *(b.shape[1] for b in blocks)])
+        matrices = [
+            metric_of(b - self.centre[start : start + b.shape[1]])
+            for start, b in zip(starts, blocks, strict=False)
         ]
-        if self.bins is not None:
-            parts.insert(1, self.bins(self.columns.bins(table)))
-        parts.append(np.full((n_rows(linear), 1), _CONSTANT * GRID))
-        return np.concatenate(parts, axis=1)
+        self.base = LinearMap([*matrices, np.full((1, 1), CONSTANT * GRID)])
+
+    # A record's integers ---------------------------------------------------------
+
+    def encode(self, table: Table) -> list[Array]:
+        """Return the integers of some records in a form that takes little memory:
+        scaled values and components, bins by number, waves.
+        """
+        with np.errstate(all="ignore"):  # no warning tells of a private cell
+            dense = self._dense_parts(table)
+            codes = self.columns.bins(table).astype(np.int16)
+            joined = np.concatenate(dense, axis=1)
+            waves = [wave(joined) for wave in self.waves]
+        return [*(part.astype(np.int16) for part in dense), codes, *waves]
+
+    def cells(self, encoded: list[Array], *, waves: bool = True) -> Floats:
+        """Return the centred integers as float64, with a 1 at the end."""
+        blocks = self._expanded(encoded)
+        if not waves:
+            del blocks[len(blocks) - len(self.waves) :]
+        blocks.append(np.ones((len(encoded[0]), 1)))
+        cells = np.concatenate(blocks, axis=1, dtype=np.float64)
+        cells[:, :-1] -= self.centre[: cells.shape[1] - 1]
+        return cells
+
+    def linear_map(self, waves: int) -> LinearMap:
+        """Return the metric, the waves with a weight of so many quarters."""
+        n = len(self.base.matrices) - 1 - len(self.waves)
+        weights = [LARGEST_WEIGHT] * n + [waves] * len(self.waves) + [LARGEST_WEIGHT]
+        return self.base.reweighted(weights)
+
+    @property
+    def n_additive(self) -> int:
+        """How many entries of the image are not waves; the constant comes last."""
+        without = self.base.matrices[: len(self.base.matrices) - 1 - len(self.waves)]
+        return sum(m.shape[1] for m in without)
+
+    @property
+    def n_dense(self) -> int:
+        """How many of a record's integers are scaled values, codes and components."""
+        width = len(self.columns.numbers) + sum(c.n_codes for c in self.columns.codes)
+        n = 0 if self.projection is None else self.projection.n_components
+        return width + n + sum(projection.n_components for _, projection in self.texts)
+
+    @property
+    def farthest(self) -> float:
+        """The largest length that a record's scaled values and components can have."""
+        codes = self.columns.codes
+        squares = LARGEST_VALUE**2 * len(self.columns.numbers) + UNIT**2 * len(codes)
+        n = 0 if self.projection is None else self.projection.n_components
+        n += sum(projection.n_components for _, projection in self.texts)
+        return math.sqrt(squares + LARGEST_COMPONENT**2 * n)
+
+    def _dense_parts(self, table: Table) -> list[Floats]:
+        """Return scaled numbers and codes or their components, and those of texts."""
+        parts = []
+        if self.projection is not None:
+            parts.append(self.projection(split(table)[0]))
+        if self.columns.numbers or self.columns.codes:
+            parts.append(self.columns.linear(table))
+        for (words, projection), column in zip(
+            self.texts, self.columns.free_texts(table), strict=True
+        ):
+            parts.append(projection(words(column)))
+        return parts
+
+    def _expanded(self, encoded: list[Array]) -> list[Array]:
+        """Return bins as one-hot codes; no block where there are none."""
+        place = len(encoded) - 1 - len(self.waves)
+        sizes = self.columns.bin_sizes
+        bins = [one_hot(encoded[place], sizes)] if sizes else []
+        return [*encoded[:place], *bins, *encoded[place + 1 :]]
 
 
-def shortened(vectors: Floats, longest: int) -> Floats:
-    """Return integer vectors of at most this length: each entry towards zero."""
-    lengths = squared_lengths(vectors)
-    long = np.flatnonzero(lengths > longest**2)
-    if not long.size:
-        return vectors
-    factor = np.floor(np.sqrt(longest**2 / lengths[long]) * (2**20 - 1))
-    out = vectors.copy()
-    out[long] = np.trunc(vectors[long] * factor[:, None] / 2**20)
-    return out
+def is_wide(table: Table) -> bool:
+    """Whether there are so many numbers that they are projected."""
+    types = table.schema.columns.values()
+    return sum(c.kind not in ("text", "category") for c in types) > WIDE
+
+
+def _halves(public: Table) -> tuple[Ints, Ints]:
+    """Return the points that learned maps are fitted to, and those for the metric: all
+    for both, unless there are few points for so many columns or words.
+    """
+    everything = np.arange(len(public))
+    many = is_wide(public) and len(public) < _FEWEST_EACH * len(public.schema.columns)
+    _, texts = split(public, numbers=False)
+    if len(public) >= 20 and (many or any(map(is_free_text, texts))):
+        return everything[::2], everything[1::2]
+    return everything, everything

@@ -119,7 +119,7 @@ def private_error(
         request=repr(("private error", *request)).encode(),
         note="the teachers' error",
         seed=random_state,
-        keys=private.keys,
+        keys=lambda: private.keys,
         assignment=lambda seed: private.assignment(2 * k, salt=seed),
     )
     seed = random_state if budget is not None else account.seed

@@ -14,17 +14,18 @@ from typing import Any
 import numpy as np
 
 from mapl.errors import ParameterError, integer
-from mapl.ledger.rules import check_composition
 from mapl.planning.vote_model import VoteModel
 from mapl.privacy.calibration import least_sigma
 from mapl.privacy.charged_dissent import ChargedDissent
 from mapl.privacy.events import (
     Event,
     GaussianEvent,
+    MomentsEvent,
     SparseVectorEvent,
     from_json,
 )
 from mapl.privacy.gaussian_prices import gaussian_limit
+from mapl.privacy.moments import Moments
 from mapl.privacy.noisy_counts import steps_per_query
 from mapl.privacy.noisy_max import NoisyMax
 from mapl.privacy.search import least_integer
@@ -76,6 +77,14 @@ class Setting:
                     f"plan is for {planned:,} {what}, got {found:,}. Plan again."
                 )
 
+    def make_moments(self) -> Moments:
+        """Return the mechanism of sums, for a summer to open."""
+        if not isinstance(self.event, MomentsEvent):
+            raise ParameterError(f"{self.name!r} has no event {self.event.kind!r}.")
+        return Moments(
+            squared_shift=self.event.squared_shift, coordinates=self.event.coordinates
+        )
+
     def make_mechanism(self) -> Mechanism:
         """Return the mechanism, for a labeler to open."""
         event = self.event
@@ -105,9 +114,11 @@ class Setting:
         """Return the setting whose `to_json` is ``form``."""
         try:
             setting = cls(**{**form, "event": from_json(form["event"])})
-            for name in ("n_teachers", "n_points"):
-                integer(at_least=1, **{name: getattr(setting, name)})
-            mechanism = setting.make_mechanism()
+            integer(n_points=setting.n_points, at_least=1)
+            moments = isinstance(setting.event, MomentsEvent)
+            integer(n_teachers=setting.n_teachers, at_least=0 if moments else 1)
+            mechanism: Mechanism | Moments
+            mechanism = setting.make_moments() if moments else setting.make_mechanism()
         except (TypeError, KeyError, AttributeError) as error:
             raise ParameterError(f"This is not a setting of a plan: {error}.") from None
         if mechanism.event != setting.event:
@@ -221,7 +232,7 @@ def _dissent_setting(sizes: _Sizes, votes: VoteModel) -> Setting:
         settings={"sigma": sigma, "dissents": dissents, "asks_per_point": asks / m},
         why=f"noise {sigma:.0f} on counts of {k:,} votes, asked about {asks / m:.1f} "
         f"times per point; a teacher is silent after it has disagreed {dissents:,} "
-        "times with a public guess" + _too_few(feasible),
+        "times with a public guess" + too_few(feasible),
     )
 
 
@@ -244,7 +255,7 @@ def _noisy_max_setting(sizes: _Sizes, votes: VoteModel) -> Setting:
         expected_error=votes.label_error(votes.flipped(sigma / k)),
         settings={"sigma": sigma, "n_queries": answers},
         why=f"noise {sigma:.0f} on counts of {k:,} votes; every answer is paid for"
-        + _too_few(feasible),
+        + too_few(feasible),
     )
 
 
@@ -278,7 +289,8 @@ _MAKERS = {
 }
 
 
-def _too_few(feasible: bool) -> str:
+def too_few(feasible: bool) -> str:
+    """Return what a reason ends with where it is too little."""
     return "" if feasible else ": too little to learn from"
 
 
@@ -351,60 +363,3 @@ def _asked_until(T: int, withheld: float, m: int) -> float:
     w = min(max(withheld, 1e-12), 1 - 1e-12)
     stopped = T / w * betainc(T + 1, float(m - T + 1), w)
     return float(stopped + m * betainc(float(m - T + 1), T, 1 - w))
-
-
-def choose_setting(
-    plan: Setting | None,
-    *,
-    mechanism: str,
-    n_teachers: int | str,
-    n_points: int,
-    n_classes: int,
-    epsilon: float,
-    delta: float,
-    n_records: int | None,
-) -> tuple[int, Setting | None]:
-    """Return how many teachers there are and what to run, from public numbers: as
-    planned, or by the same rules. With one class there is nothing to run.
-    """
-    if plan is not None:
-        if not isinstance(plan, Setting):
-            raise ParameterError(
-                f"plan must be a setting of mapl.planning.plan, got "
-                f"{type(plan).__name__}. Pass plan(...).setting()."
-            )
-        plan.check_sizes(n_points=n_points, n_classes=n_classes)
-        check_composition([], plan.event, epsilon=epsilon, delta=delta)
-        return int(plan.n_teachers), plan
-    name = "dissent" if mechanism == "auto" else mechanism
-    teachers = (
-        teachers_for(epsilon, n_classes, n_records, mechanism=name)
-        if n_teachers == "auto"
-        else int(n_teachers)
-    )
-    if n_classes < 2:
-        return teachers, None
-    setting = setting_for(
-        name,
-        n_teachers=teachers,
-        n_points=n_points,
-        n_classes=n_classes,
-        epsilon=epsilon,
-        delta=delta,
-        n_records=n_records,
-    )
-    _refuse_hopeless(setting)
-    return teachers, setting
-
-
-def _refuse_hopeless(setting: Setting) -> None:
-    """Refuse a sparse vector whose threshold its teachers can hardly reach."""
-    mechanism = setting.make_mechanism()
-    if not isinstance(mechanism, SparseVector):
-        return
-    if mechanism.threshold > setting.n_teachers / 2 + 3 * mechanism.noise_scale:
-        raise ParameterError(
-            "mechanism='sparse-vector' would withhold every answer: its threshold is "
-            f"{mechanism.threshold} for {setting.n_teachers} teachers. Use "
-            "mechanism='auto', or more teachers. Nothing was released."
-        )

@@ -47,9 +47,14 @@ class Event:
             elif field.type == "bool":
                 boolean(**value)
             else:
-                number = rational(**value)
-                value[field.name] = scale(**value) if at_least or number else number
+                value[field.name] = self._checked_rational(**value)
             object.__setattr__(self, field.name, value[field.name])
+
+    def _checked_rational(self, **value: Any) -> Fraction:
+        """Return a rational field: a scale of noise, or 0 where that is allowed."""
+        ((name, _),) = value.items()
+        number = rational(**value)
+        return scale(**value) if name not in self._from_zero or number else number
 
     def parts(self) -> tuple[Event, ...]:
         """Return the events that this one is made of; most have one part."""
@@ -154,6 +159,14 @@ class MomentsEvent(Event):
 
     squared_shift: Fraction
     coordinates: int
+
+    def _checked_rational(self, **value: Any) -> Fraction:
+        """Return the squared shift: no scale of noise, so it may be smaller."""
+        if not Fraction(1, 10**18) <= (number := rational(**value)) <= 10**12:
+            raise ParameterError(
+                f"squared_shift must be >= 1/10**18 and <= 10**12, got {number}."
+            )
+        return number
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,34 +11,127 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, NoReturn
 
 import numpy as np
 
 from mapl.arrays import Bools, Floats, Ints
-from mapl.errors import BudgetExceededError, ParameterError, integer, rational
+from mapl.errors import BudgetExceededError, ParameterError, integer, rational, scale
 from mapl.privacy.curves import LEAST_REST, SMOOTHING
 from mapl.privacy.events import MomentsEvent
 from mapl.privacy.guard import Guard, seeded_suffix
 from mapl.privacy.noise import SYSTEM, Source, discrete_gaussian
 
-LARGEST_FEATURES = 2**14  # length of a record's feature vector
-LARGEST_RESIDUALS = 2**16  # length of its residuals
-LARGEST_SQUARED_LENGTH = 2**48
+LARGEST_CELLS = 2**16  # length of a record's integers
+LARGEST_IMAGE = 2**20  # length of a block of their image, without its weight
+LARGEST_WEIGHT = 4  # of a block
+LARGEST_LENGTH = 2**30  # squared, of a record's image, in units
+LARGEST_RESIDUALS = 2**16  # length of a record's residuals
+LARGEST_ENTRY = 2**30  # of a linear map
+LENGTH_UNIT = 2**16  # of squared lengths; they are rounded up to it
+LARGEST_SQUARED_LENGTH = 2**48  # in these units
 MOST_RECORDS_EACH = 128  # of one unit; further ones do not count
 WEIGHT = 2**8  # of a unit that is not shortened, where units have several records
+_ROWS = 2**13  # of a product: its partial sums stay below 2^53
+
+
+class LinearMap:
+    """A public integer matrix and a whole weight for each block of a record's integers.
+
+    A record with integers u speaks as M'u, each block times its weight, and contributes
+    the outer product with its residuals. The matrices stay out of the records: sums are
+    M'(sum of u r'). Blocks of weight 0 are absent, from the records, too.
+    """
+
+    def __init__(
+        self, matrices: list[Floats], weights: list[int] | None = None
+    ) -> None:
+        self.weights = [1] * len(matrices) if weights is None else list(weights)
+        self.matrices = [np.asarray(m, dtype=np.float64) for m in matrices]
+        for m in self.matrices:
+            sound = (np.rint(m) == m).all() and np.abs(m).max(initial=0) < LARGEST_ENTRY
+            if not (sound and (np.linalg.norm(m, axis=0) < 2**36).all()):
+                raise ParameterError("A linear map must hold integers below 2**30.")
+        if not all(0 <= weight <= LARGEST_WEIGHT for weight in self.weights):
+            raise ParameterError(f"Weights must be from 0 to {LARGEST_WEIGHT}.")
+
+    def reweighted(self, weights: list[int]) -> LinearMap:
+        """Return the map with other weights."""
+        return LinearMap(self.matrices, weights)
+
+    @cached_property
+    def _parts(self) -> list[tuple[int, slice, Floats]]:
+        """Weight, place among the record's integers and matrix of each block."""
+        parts, start = [], 0
+        for weight, m in zip(self.weights, self.matrices, strict=True):
+            if weight:
+                parts.append((weight, slice(start, start + len(m)), m))
+                start += len(m)
+        return parts
+
+    @property
+    def width(self) -> int:
+        """How many integers a record has."""
+        return sum(len(m) for _, _, m in self._parts)
+
+    @property
+    def image_width(self) -> int:
+        """How many integers its image has."""
+        return sum(m.shape[1] for _, _, m in self._parts)
+
+    def image(self, cells: Floats) -> Floats:
+        """Return M'u of each record, exactly: all partial sums are below 2^53."""
+        parts = [weight * (cells[:, place] @ m) for weight, place, m in self._parts]
+        return np.concatenate(parts, axis=1)
+
+    def block_lengths(self, cells: Floats) -> Ints:
+        """Return the squared length of each block of each record without its weight;
+        -1 for records that count nothing: too long, or not of integers.
+        """
+        good = _sound(cells, LARGEST_CELLS)
+        if not good.all():
+            cells = np.where(good[:, None], cells, 0.0)
+        found = [_squares(cells[:, place] @ m) for _, place, m in self._parts]
+        lengths = np.stack(found, axis=1)
+        good &= (lengths <= LARGEST_IMAGE**2).all(axis=1)  # before integers overflow
+        return np.where(good[:, None], lengths, -1.0).astype(np.int64)
+
+    def lengths(self, block_lengths: Ints) -> Ints:
+        """Return each record's squared length in units of `LENGTH_UNIT`, rounded up."""
+        squares = np.array([weight**2 for weight, _, _ in self._parts])
+        total = -(-(block_lengths @ squares) // LENGTH_UNIT)
+        good = (block_lengths >= 0).all(axis=1) & (total <= LARGEST_LENGTH)
+        return np.where(good, total, -1)
+
+    def push(self, sums: Ints) -> Ints:
+        """Return M' times sums of records, exactly: 64-bit integers wrap around, and
+        the result fits them.
+        """
+        parts = [
+            weight * (m.T.astype(np.int64) @ sums[place])
+            for weight, place, m in self._parts
+        ]
+        return np.concatenate(parts, axis=0)
+
+    def push_floats(self, sums: Floats) -> Floats:
+        """Return M' times sums that are public, in floating point."""
+        parts = [weight * (m.T @ sums[place]) for weight, place, m in self._parts]
+        return np.concatenate(parts, axis=0)
 
 
 @dataclass(frozen=True, repr=False)
 class Block:
     """Some units' records. Private.
 
-    Record i contributes the outer product of its features and residuals. Both hold
-    integers, as float64: their products and sums are exact in any order.
-    ``unit_sizes`` says how many consecutive records each unit has; None if one each.
+    Record i contributes the outer product of its image and its residuals. Cells and
+    residuals hold integers, as float64: products and sums are exact in any order.
+    ``lengths`` are those of `LinearMap.lengths`. ``unit_sizes`` says how many
+    consecutive records each unit has; None if one each.
     """
 
-    features: Floats
+    cells: Floats
+    lengths: Ints
     residuals: Floats
     unit_sizes: Ints | None = None
 
@@ -79,11 +172,15 @@ class Moments:
     --------
     >>> from fractions import Fraction
     >>> import numpy as np
-    >>> from mapl.privacy.moments import Block, Moments
+    >>> from mapl.privacy.moments import Block, LinearMap, Moments
     >>> mechanism = Moments(squared_shift=Fraction(1), coordinates=2)
-    >>> ones = Block(np.full((5000, 1), 10.0), np.full((5000, 2), 3.0))
-    >>> noisy = mechanism.answer([ones], squared_length=1800, part=Fraction(1))
-    >>> noisy.total.shape, bool(abs(noisy.total[0, 0] - 150_000) < 500)
+    >>> cells, identity = np.full((5000, 1), 2.0**10), LinearMap([np.eye(1)])
+    >>> lengths = identity.lengths(identity.block_lengths(cells))
+    >>> ones = Block(cells, lengths, np.full((5000, 2), 3.0))
+    >>> noisy = mechanism.answer(
+    ...     [ones], identity, squared_length=288, part=Fraction(1), columns=2
+    ... )
+    >>> noisy.total.shape, bool(abs(noisy.total[0, 0] / 2**10 - 15_000) < 50)
     ((1, 2), True)
     """
 
@@ -104,7 +201,10 @@ class Moments:
         self._guard = Guard(type(self).__name__)
 
     def sigma(self, squared_length: int, part: Fraction) -> Fraction:
-        """Return the noise of a sum that takes a part of the budget, rounded up."""
+        """Return the noise of a sum that takes a part of the budget, rounded up.
+
+        ``squared_length`` is in integer steps here.
+        """
         rest = squared_length / (self.event.squared_shift * part)
         wanted = max(rest, LEAST_REST) + SMOOTHING**2
         grid = 2**10
@@ -113,11 +213,13 @@ class Moments:
     def answer(
         self,
         blocks: Iterable[Block],
+        linear_map: LinearMap,
         *,
         squared_length: int,
         part: Fraction,
-        shape: tuple[int, int] | None = None,
+        columns: int,
         grouped: bool = False,
+        labels_only: bool = False,
         before_draw: Callable[[], None] = lambda: None,
     ) -> NoisySum:
         """Publish the sum of all units' contributions.
@@ -126,14 +228,19 @@ class Moments:
         ----------
         blocks : iterable of Block
             The units; one is never cut in two.
+        linear_map : LinearMap
+            Of the records' cells. Public.
         squared_length : int
-            S: contributions beyond are shortened. Public.
+            S in units of `LENGTH_UNIT`: contributions beyond are shortened. Public.
         part : Fraction
             Of the budget, for this sum. Public.
-        shape : tuple of int
-            Features and residuals, where there may be no block.
+        columns : int
+            How many residuals a record has.
         grouped : bool
             Whether blocks have ``unit_sizes``.
+        labels_only : bool
+            Whether neighbours differ in the labels of a unit and in nothing else, and
+            residuals are one-hot codes of the labels, or zero.
         before_draw : callable
             Called when the budget is reduced and no noise is drawn yet: the moment to
             store `state`.
@@ -141,19 +248,28 @@ class Moments:
         squared_length = integer(squared_length=squared_length, at_least=1)
         if squared_length > LARGEST_SQUARED_LENGTH:
             raise ParameterError("squared_length must be at most 2**48.")
-        total = None if shape is None else np.zeros(shape, dtype=np.int64)
+        part, shape = rational(part=part), (linear_map.width, columns)
+        sums = np.zeros(shape, dtype=np.int64)
         for block in blocks:
-            added = bounded_sum(block, squared_length, grouped=grouped)
-            total = added if total is None else total + added
-        if total is None:
-            raise ParameterError("shape must be given where there are no blocks.")
-        weight = WEIGHT if grouped else 1
+            if labels_only:
+                sums += bounded_label_sum(block, squared_length)
+            else:
+                sums += bounded_sum(block, linear_map, squared_length, grouped=grouped)
+        weight = WEIGHT if grouped and not labels_only else 1
+        if labels_only and columns > 1:
+            squared_length *= 2  # one code leaves, another one comes
+        sigma = scale(sigma=self.sigma(squared_length * LENGTH_UNIT * weight**2, part))
         with self._guard:
-            self._take(rational(part=part), total.size)
+            self._take(part, linear_map.image_width * columns)
             before_draw()
-            sigma = self.sigma(squared_length * weight**2, part)
+            total = linear_map.push(sums)
             noisy = total + discrete_gaussian(sigma, total.shape, source=self._source)
         return NoisySum(noisy / weight, float(sigma) / weight)
+
+    def take(self, part: Fraction, coordinates: int) -> None:
+        """Set a part of the budget aside for another mechanism, which keeps to it."""
+        with self._guard:
+            self._take(rational(part=part), coordinates)
 
     def state(self) -> dict[str, Any]:
         """Return what `resume` needs, as JSON."""
@@ -186,101 +302,130 @@ class Moments:
         )
 
 
-def bounded_sum(block: Block, squared_length: int, *, grouped: bool = False) -> Ints:
-    """Return the sum of a block's contributions, each of squared length at most S.
+def bounded_sum(
+    block: Block, linear_map: LinearMap, squared_length: int, *, grouped: bool = False
+) -> Ints:
+    """Return the sum of cells times residuals, each record's (unit's) contribution of
+    squared length at most S = squared_length * LENGTH_UNIT after the linear map.
 
     With ``grouped`` the contributions are multiplied by `WEIGHT`, and S by its square:
     a unit is then shortened by a whole number of 1/WEIGHT.
     """
-    features, residuals = _integers_only(block.features, block.residuals)
-    residuals = _shortened(features, residuals, squared_length)
+    good = (block.lengths >= 0) & _sound(block.residuals, LARGEST_RESIDUALS)
+    cells, residuals = block.cells, block.residuals
+    if not good.all():  # such a record counts nothing
+        cells = np.where(good[:, None], cells, 0.0)
+        residuals = np.where(good[:, None], residuals, 0.0)
+    lengths = np.maximum(block.lengths, 0)
+    residuals = _shortened(lengths, residuals, squared_length)
     if not grouped:
-        return _exact_product(features, residuals)
-    if block.unit_sizes is None or block.unit_sizes.sum() != len(features):
+        return _exact_product(cells, residuals)
+    if block.unit_sizes is None or block.unit_sizes.sum() != len(cells):
         raise ParameterError("unit_sizes must say how many records each unit has.")
-    weights = _unit_weights(features, residuals, block.unit_sizes, squared_length)
-    return _exact_product(features * weights[:, None], residuals)
+    image = linear_map.image(cells)
+    weights = _unit_weights(image, residuals, block.unit_sizes, squared_length)
+    return _exact_product(cells * weights[:, None], residuals)
 
 
-def _exact_product(features: Floats, residuals: Floats) -> Ints:
-    """Return features' x residuals. Every partial sum is an integer below 2^53."""
-    most = 2**53 // (LARGEST_FEATURES * LARGEST_RESIDUALS * WEIGHT)
-    total = np.zeros((features.shape[1], residuals.shape[1]), dtype=np.int64)
-    for start in range(0, len(features), most):
-        rows = slice(start, start + most)
-        total += (features[rows].T @ residuals[rows]).astype(np.int64)
+def bounded_label_sum(block: Block, squared_length: int) -> Ints:
+    """Return the sum of cells times label codes; the lengths of a unit's records add up
+    to at most sqrt(S). How a record is shortened depends on features alone.
+    """
+    sizes = block.unit_sizes
+    each = np.ones(len(block.cells), dtype=np.int64)
+    if sizes is not None:
+        each = np.repeat(sizes, sizes)
+    good = block.lengths >= 0
+    cells = np.where(good[:, None], block.cells, 0.0)
+    limits = squared_length // each**2
+    lengths = np.maximum(block.lengths, 0)
+    return _exact_product(cells, _shortened(lengths, block.residuals, limits))
+
+
+def _exact_product(cells: Floats, residuals: Floats) -> Ints:
+    """Return cells' x residuals. Every partial sum is an integer below 2^53."""
+    total = np.zeros((cells.shape[1], residuals.shape[1]), dtype=np.int64)
+    for start in range(0, len(cells), _ROWS):
+        rows = slice(start, start + _ROWS)
+        total += (cells[rows].T @ residuals[rows]).astype(np.int64)
     return total
 
 
-def _integers_only(features: Floats, residuals: Floats) -> tuple[Floats, Floats]:
-    """Set records to zero that are not integers, or too long for exact sums."""
+def _sound(vectors: Floats, longest: int) -> Bools:
+    """Return which vectors hold integers, and are not too long for exact sums."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        whole = (np.rint(vectors) == vectors).all(axis=1)
+        return np.asarray(whole & ((vectors**2).sum(axis=1) <= longest**2))
 
-    def sound(vectors: Floats, longest: int) -> Bools:
-        with np.errstate(invalid="ignore", over="ignore"):
-            whole = (np.rint(vectors) == vectors).all(axis=1)
-            return np.asarray(whole & ((vectors**2).sum(axis=1) <= longest**2))
 
-    good = sound(features, LARGEST_FEATURES) & sound(residuals, LARGEST_RESIDUALS)
-    if good.all():
-        return features, residuals
-    kept = np.flatnonzero(good)
-    cleaned = np.zeros_like(features), np.zeros_like(residuals)
-    cleaned[0][kept], cleaned[1][kept] = features[kept], residuals[kept]
-    return cleaned
+def are_exact(cells: Floats) -> Bools:
+    """Return which records' integers are short enough for exact products."""
+    return _sound(cells, LARGEST_CELLS)
 
 
 def squared_lengths(vectors: Floats) -> Ints:
-    """Return the squared length of each row, exactly."""
-    return np.asarray(np.einsum("ij,ij->i", vectors, vectors), dtype=np.int64)
+    """Return the squared length of each row, exactly where it is below 2^53."""
+    return _squares(vectors).astype(np.int64)
 
 
-def _shortened(features: Floats, residuals: Floats, squared_length: int) -> Floats:
+def _squares(vectors: Floats) -> Floats:
+    return np.asarray(np.einsum("ij,ij->i", vectors, vectors))
+
+
+def _shortened(lengths: Ints, residuals: Floats, squared_length: int | Ints) -> Floats:
     """Return residuals of which no record's contribution is longer than sqrt(S).
 
     The factor is rounded down, then each residual towards zero; the result is checked
     in integers, and set to zero if it does not hold.
     """
-    lengths = squared_lengths(features)
     products = lengths * squared_lengths(residuals)
-    long = np.flatnonzero(products > squared_length)
+    limits = np.broadcast_to(np.asarray(squared_length), products.shape)
+    long = np.flatnonzero(products > limits)
     if not long.size:
         return residuals
-    factor = np.floor(np.sqrt(squared_length / products[long]) * (2**20 - 1))
+    factor = np.floor(np.sqrt(limits[long] / products[long]) * (2**20 - 1))
     out = residuals.copy()
     out[long] = np.trunc(residuals[long] * factor[:, None] / 2**20)
     checked = lengths[long] * squared_lengths(out[long])
-    out[long[checked > squared_length]] = 0.0
+    out[long[checked > limits[long]]] = 0.0
     return out
 
 
 def _unit_weights(
-    features: Floats, residuals: Floats, unit_sizes: Ints, squared_length: int
+    image: Floats, residuals: Floats, unit_sizes: Ints, squared_length: int
 ) -> Floats:
     """Return for each record the weight of its unit, 0 to `WEIGHT`.
 
     The squared length of a unit's sum is that of the Gram matrices of its records. Each
     record is shortened already, so its entries are at most S, and the sum of
-    MOST_RECORDS_EACH^2 of them fits 64 bits.
+    MOST_RECORDS_EACH^2 of them fits 64 bits in units that are coarse where S is large.
     """
+    limit = squared_length * LENGTH_UNIT
+    unit = 2 ** max(0, limit.bit_length() - 46)
     ends = np.cumsum(unit_sizes)
-    weights = np.zeros(len(features))
+    weights = np.zeros(len(image))
     for size in np.unique(unit_sizes[unit_sizes > 0]):
         starts = (ends - unit_sizes)[unit_sizes == size]
         counted = min(int(size), MOST_RECORDS_EACH)
         for some in np.array_split(starts, max(1, len(starts) * counted // 4096)):
             rows = some[:, None] + np.arange(counted)
-            own = features[rows], residuals[rows]
-            grams = [(v @ v.transpose(0, 2, 1)).astype(np.int64) for v in own]
-            lengths = (grams[0] * grams[1]).sum(axis=(1, 2))
-            weights[rows] = _weights_for(lengths, squared_length)[:, None]
+            own = image[rows], residuals[rows]
+            grams = [v @ v.transpose(0, 2, 1) for v in own]  # exact integers
+            # The product is rounded once, by less than one unit: 2 more cover it.
+            entries = np.floor(grams[0] * grams[1] / unit).astype(np.int64) + 2
+            found = _weights_for(entries.sum(axis=(1, 2)), limit, unit)
+            weights[rows] = found[:, None]
     return weights
 
 
-def _weights_for(lengths: Ints, squared_length: int) -> Floats:
-    """Return the largest whole weights w with w^2 length <= WEIGHT^2 S."""
+def _weights_for(lengths: Ints, limit: int, unit: int) -> Floats:
+    """Return the largest whole weights w, up to WEIGHT, for which w^2 length unit is at
+    most WEIGHT^2 limit.
+    """
     weights = np.full(len(lengths), float(WEIGHT))
-    for i in np.flatnonzero(lengths > squared_length):
-        weights[i] = math.isqrt(WEIGHT**2 * squared_length // int(lengths[i]))
+    for i in np.flatnonzero(lengths * (unit / limit) > 1 - 1e-9):
+        exact = int(lengths[i]) * unit
+        weights[i] = min(WEIGHT, math.isqrt(WEIGHT**2 * limit // exact))
     return weights
 
 

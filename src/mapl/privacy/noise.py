@@ -90,7 +90,7 @@ def discrete_laplace(
     Parameters
     ----------
     scale : int or Fraction
-        Between 1/1000000 and 10**12. A float is refused.
+        Between 1/1000000 and 10**15. A float is refused.
     size : int or tuple of int
         How many, or the shape of the result.
     source : Source
@@ -127,7 +127,7 @@ def discrete_gaussian(
     Parameters
     ----------
     sigma : int or Fraction
-        Between 1/1000000 and 10**12. A float is refused. (The standard deviation
+        Between 1/1000000 and 10**15. A float is refused. (The standard deviation
         of the result is a little less when sigma is below about 1/2.)
     size : int or tuple of int
         How many, or the shape of the result.

@@ -15,10 +15,16 @@ from typing import Any
 import numpy as np
 
 from mapl.errors import CertificateError, ParameterError
+from mapl.features.model import PublicFeatures
 from mapl.learners import fit_made_up_labels
 from mapl.privacy.votes import ABSTAIN
 from mapl.publish import certificate as certificates
-from mapl.publish.model_checks import check_parts, rebuilt_encoder
+from mapl.publish.model_checks import (
+    check_parts,
+    checked_classifier,
+    checked_moments,
+    rebuilt_encoder,
+)
 from mapl.publish.report import render
 from mapl.records.schema import Schema
 
@@ -31,7 +37,10 @@ _START = (
 
 # Types of fitted models that hold numbers and nothing that runs.
 TRUSTED_TYPES = {
+    "mapl.features.model.PublicFeatures",
     "mapl.learners.LabelDecoder",
+    "mapl.student.corrections.Corrections",
+    "mapl.student.linear.LinearModel",
     "numpy.dtype",
     "sklearn._loss.link.Interval",
     "sklearn._loss.link.LogitLink",
@@ -122,10 +131,13 @@ def load_model(path: Path) -> Any:
                 f"{path} holds types that are not trusted: "
                 f"{', '.join(sorted(types - TRUSTED_TYPES))}. Nothing was loaded."
             )
-        encoder, classifier = skops.io.load(path, trusted=sorted(types))
-        encoder = rebuilt_encoder(encoder)
-        check_parts(classifier, width=len(encoder.get_feature_names_out()))
-        model = make_pipeline(encoder, classifier)
+        first, classifier = skops.io.load(path, trusted=sorted(types))
+        if isinstance(first, PublicFeatures):
+            model = checked_moments(first, classifier)
+        else:
+            encoder = rebuilt_encoder(first)
+            width = len(encoder.get_feature_names_out())
+            model = make_pipeline(encoder, checked_classifier(classifier, width=width))
     except CertificateError:
         raise
     except Exception as error:  # a file from a stranger may hold anything
@@ -138,7 +150,10 @@ def load_model(path: Path) -> Any:
 
 def load_columns(path: Path) -> list[str]:
     """Return the names of the columns that a model needs."""
-    return [str(name) for name in load_model(path)[0].feature_names_in_]
+    first = load_model(path)[0]
+    if isinstance(first, PublicFeatures):
+        return first.column_names
+    return [str(name) for name in first.feature_names_in_]
 
 
 def predict_apart(path: Path, table: Any) -> list[Any]:
@@ -176,7 +191,10 @@ def send_predictions(path: Path) -> None:  # pragma: no cover - other process
 def _predicted(path: Path, table: Any) -> list[Any]:
     model = load_model(path)
     try:
-        found = model.predict(Schema.of_encoder(model[0]).cast(table))
+        first = model[0]
+        if not isinstance(first, PublicFeatures):  # which reads records itself
+            table = Schema.of_encoder(first).cast(table)
+        found = model.predict(table)
         return [str(label) for label in found.tolist()]
     except Exception as error:  # the model may come from a stranger
         raise CertificateError(

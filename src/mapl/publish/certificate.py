@@ -56,7 +56,7 @@ def make(
     unit, neighbours : str
         Whose presence is protected, and how neighbours differ: "if one record is ...".
     mechanism : str
-        How votes were released.
+        How it was released.
     public : mapping
         What was assumed to be public, as JSON values.
     ledger : str or mapping
@@ -110,6 +110,8 @@ def of_classifier(
         assumed += "; fits refused because of a private record were seen by the holder "
         assumed += "alone"
     mechanism = fitted.mechanism if fitted.plan_ is None else fitted.plan_.name
+    if fitted.method_ != "votes":
+        mechanism = fitted.method_
     return make(
         events,
         delta=float(fitted.delta),

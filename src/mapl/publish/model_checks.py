@@ -158,3 +158,51 @@ def _numbers(values: Any, n: int) -> Any:
     found = np.asarray(values, dtype=np.float64)
     _require(found.shape == (n,))
     return found.copy()
+
+
+def checked_classifier(classifier: Any, *, width: int) -> Any:
+    """Return a classifier of so many features, if every part is harmless."""
+    from sklearn.pipeline import Pipeline
+
+    if isinstance(classifier, Pipeline):
+        _require(len(classifier) == 2)
+        return checked_moments(*(part for _, part in classifier.steps))
+    check_parts(classifier, width=width)
+    return classifier
+
+
+def checked_moments(first: Any, classifier: Any) -> Any:
+    """Return a model of moments, made again from its numbers and texts."""
+    from sklearn.pipeline import make_pipeline
+
+    from mapl.features.model import PublicFeatures, from_plain
+    from mapl.student.linear import LinearModel
+
+    _require(isinstance(first, PublicFeatures) and isinstance(classifier, LinearModel))
+    feature_map, _ = from_plain(first.plain)
+    weights = np.asarray(classifier.weights, dtype=np.float64)
+    biases = np.asarray(classifier.biases, dtype=np.float64)
+    classes = np.asarray(classifier.classes)
+    n, forest = len(classes), classifier.forest
+    _require(classes.ndim == 1 and n >= 2 and biases.shape == (n,))
+    _require(weights.shape == (len(feature_map.centre) + 1, 1 if n == 2 else n))
+    scales = _numbers(classifier.scales, 1 if forest is None else 2)
+    if forest is not None:
+        forest = _checked_forest(forest, feature_map.n_dense, n)
+    model = LinearModel(weights, scales, biases, classes, forest)
+    return make_pipeline(PublicFeatures(first.plain), model)
+
+
+def _checked_forest(corrections: Any, width: int, n_classes: int) -> Any:
+    """Return corrections by trees whose every table stays within its bounds."""
+    from sklearn.ensemble import ExtraTreesRegressor
+
+    from mapl.student.corrections import Corrections
+
+    known = isinstance(corrections, Corrections)
+    _require(known and type(corrections.forest) is ExtraTreesRegressor)
+    _require(corrections.n_features == width)
+    forest = corrections.forest
+    check_parts(forest, width=width + n_classes)
+    _require(all(t.tree_.value.shape[1:] == (n_classes, 1) for t in forest.estimators_))
+    return Corrections(forest, width)

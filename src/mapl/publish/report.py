@@ -10,6 +10,10 @@ from mapl.publish.meaning import in_plain_words
 
 _BAR = "<span class='bar' style='width: {:.2f}rem'></span>"
 _HOW = {
+    "moments": "sums over all records, each record's part bounded, with noise "
+    "(moments)",
+    "both": "sums over all records, each record's part bounded, with noise; and noisy "
+    "shares of the votes of teachers that disagree with the model of the sums (both)",
     "dissent": "noisy shares of the vote; a teacher pays where it disagrees with a "
     "public guess (dissent)",
     "noisy-max": "the class with most votes after noise; every answer is paid for "
@@ -17,6 +21,7 @@ _HOW = {
     "sparse-vector": "the class with most votes where the lead is clear after noise; "
     "only answers that are withheld are paid for (sparse-vector)",
 }
+_ASKED = {"moments": "numbers published", "both": "numbers, or points asked for"}
 
 
 def render(
@@ -37,9 +42,9 @@ def render(
         "epsilon": certificate["epsilon"],
         "delta": certificate["delta"],
         "protected unit": certificate["unit"],
-        "teachers": public["n_teachers"],
+        "teachers": public["n_teachers"] or "none",
         "public points": public["n_public"],
-        "how votes were released": _HOW[certificate["mechanism"]],
+        "how it was released": _HOW[certificate["mechanism"]],
         "budget": _budget(certificate["ledger"]),
         "assumed": public["assumed"],
         "classes": "declared by the caller"
@@ -53,6 +58,7 @@ def render(
         facts=_rows([(name, str(value)) for name, value in facts.items()]),
         labels=_bars(counts),
         spending=_spending(spending),
+        asked=_ASKED.get(certificate["mechanism"], "points asked for"),
         score=_score(score) if score else "",
     )
 

@@ -1,6 +1,7 @@
 """The private records of one fit, and where the public points come from."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
@@ -39,9 +40,13 @@ class PrivateRecords:
     table: Table
     codes: Ints
     units: Words | None
-    keys: Words
     usable: Bools
     labels_in_keys: bool
+
+    @cached_property
+    def keys(self) -> Words:
+        """A digest of each record: computed if somebody asks."""
+        return record_keys(self.table, self.codes if self.labels_in_keys else None)
 
     def digests(self) -> Words:
         """Return digests of features and labels, by which a ledger notices others."""
@@ -94,7 +99,6 @@ def private_records(
         table=table,
         codes=codes,
         units=None if groups is None else group_keys(groups, len(table)),
-        keys=record_keys(table, codes if labels_in_keys else None),
         usable=usable,
         labels_in_keys=labels_in_keys,
     )

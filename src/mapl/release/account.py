@@ -153,7 +153,7 @@ def open_account(
     request: bytes,
     note: str,
     seed: int,
-    keys: Words,
+    keys: Callable[[], Words],
     assignment: Callable[[int], bytes],
     quiet: bool = False,
 ) -> Account:
@@ -162,7 +162,7 @@ def open_account(
     ``epsilon`` and ``delta`` limit a budget in memory; a ledger has its own limits, and
     states prices at this delta. ``request`` is everything that identifies the release,
     ``note`` is for the ledger's history: public values only. ``seed`` seeds the private
-    computation, unless the same job was begun before. ``keys`` are digests of the
+    computation, unless the same job was begun before. ``keys`` returns digests of the
     records, by which the ledger notices a mix-up; ``assignment`` returns, for a seed, a
     digest of which record is in which chunk: a job goes on with that one alone.
     ``quiet`` is for fits that others can see: no warning compares records.
@@ -174,6 +174,6 @@ def open_account(
 
     opened = Ledger(ledger)
     job = opened.job(str(dataset), request, delta=delta, what=note)
-    digest = opened.records_digest(keys)
+    digest = opened.records_digest(keys())
     job.begin(seed, data=digest, assignment=assignment, quiet=quiet)
     return job

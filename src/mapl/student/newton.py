@@ -1,69 +1,67 @@
 """Newton's method on noisy gradients: what to ask for next, and what to make of it.
 
-One logistic regression a class (two classes: one in all). The gradient of the private
+Softmax regression (for two classes, logistic). The gradient of the private
 records comes with noise of known size; the curvature needs no labels, so it comes from
 the public points. Each step is shrunk by what is known of the noise.
 
 Ji et al. 2014 (BMC Medical Genomics 7(S1):S14) take the Hessian from public data, too.
+Shrinkage by known noise: arXiv 1805.06530. Private data in a metric of public second
+moments: arXiv 2602.22282, which whitens; here the power is a quarter.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
-from mapl.arrays import Floats
-from mapl.privacy.moments import NoisySum
+from mapl.arrays import Bools, Floats, Ints, Singles
+from mapl.privacy.gradients import (
+    RESIDUAL_GRID,
+    Question,
+    exact_weights,
+    probabilities_of,
+)
+from mapl.privacy.moments import LARGEST_WEIGHT, LENGTH_UNIT, LinearMap, NoisySum
 
-RESIDUAL_GRID = 2**11  # integer steps of a residual of 1
-WEIGHT_GRID = 2**20  # of a weight of 1, for features in integer steps
-SIGMOID_STEPS = 2**11  # entries of the table of sigmoids for a logit of 1
-_FARTHEST_LOGIT = 16
 _CUT = 0.1  # of all length: what contributions exceed their bound by
-_LEAST_CURVATURE = 0.02
-_LARGEST_MOVE = 3.0  # of the points' logits in a step, at the 0.95 quantile
+_LEAST_CURVATURE = 0.08  # as a share of that of equally probable classes
+_LARGEST_MOVE = 2.5  # of the points' logits in a step, at the 0.95 quantile
 _SPREADS = 10.0 ** np.arange(-6, 3.1, 0.5)  # prior variances that are tried
+_NEAR = 10.0 ** np.arange(-0.5, 0.6, 0.5)  # around the best for one common variance
+_RATIOS = (0.0, 0.1, 0.3, 1.0, 3.0)  # of the waves' prior variance to that of the rest
+_TWO_CLASS_WAVES = 3  # quarters: the weight of the waves, which are worth more where
+# there are more classes
+_LEAD = 4.0  # of twice the log-likelihood: the least for which waves are kept
+_LEAST_NOISE = 1e-4  # squared, relative to the largest curvature
+_LEAST_SIGNAL = 0.01  # share of a direction that is signal, at a prior variance of 1
+_ITERATIONS, _SOLVED = 12, 1e-8  # of conjugate gradients
 _FEWEST_STEPS, _MOST_STEPS = 2, 5
+_FAINT = 300  # records times shift: below, a single step is best
 
 
 @dataclass(frozen=True)
-class Question:
-    """A gradient to be asked for: integer weights, the logit that they start from, the
-    bound of a contribution, and the part of the budget. Public.
+class Points:
+    """The public points in their own metric.
+
+    ``image`` has their vectors, ``n_additive`` of them before the waves, the constant
+    last. ``linear_map`` leads from a record's integers to such vectors, times ``grid``.
     """
 
-    weights: Floats
-    start: float
-    squared_length: int
-    part: Fraction
-
-
-def sigmoid_table() -> Floats:
-    """Return the sigmoids of logits from -16 to 16, as integers."""
-    n = 2 * _FARTHEST_LOGIT * SIGMOID_STEPS
-    logits = (np.arange(n) + 0.5) / SIGMOID_STEPS - _FARTHEST_LOGIT
-    return np.asarray(np.rint(RESIDUAL_GRID / (1 + np.exp(-logits))))
-
-
-def probabilities(features: Floats, question: Question, table: Floats) -> Floats:
-    """Return each class's probability as an integer, exactly: features and weights
-    are integers, and the sigmoid is looked up.
-    """
-    logits = features @ question.weights  # in steps of 1/WEIGHT_GRID
-    offset = question.start + _FARTHEST_LOGIT
-    places = np.floor(logits / (WEIGHT_GRID // SIGMOID_STEPS)) + round(
-        offset * SIGMOID_STEPS
-    )
-    return np.asarray(table[np.clip(places, 0, len(table) - 1).astype(np.int64)])
+    image: Singles
+    n_additive: int
+    linear_map: LinearMap
+    grid: int
 
 
 def n_steps(n_records: float, shift: float) -> int:
     """Return how many steps to take: more where there is less noise."""
     signal = max(n_records * shift, 1.0)
+    if signal < _FAINT:
+        return 1
     steps = round(2 + math.log(signal / 900) / math.log(3))
     return min(max(steps, _FEWEST_STEPS), _MOST_STEPS)
 
@@ -73,12 +71,10 @@ class NewtonSteps:
 
     Parameters
     ----------
-    points : ndarray of integers as float64
-        The public points' features.
+    points : Points
+        The public points.
     n_classes : int
-        One regression for each; one in all for two.
-    grid : int
-        Integer steps of one unit of a feature.
+        One column of weights for each; a single one for two.
     n_records : float
         How many private records there are, about.
     parts : list of Fraction
@@ -87,104 +83,330 @@ class NewtonSteps:
 
     def __init__(
         self,
-        points: Floats,
+        points: Points,
         *,
         n_classes: int,
-        grid: int,
         n_records: float,
         parts: list[Fraction],
     ) -> None:
-        self._points, self._grid = points / grid, grid
-        self._n, self._parts = max(n_records, 1.0), parts
-        self.n_classes, self._step = n_classes, 0
-        self._columns = 1 if n_classes == 2 else n_classes
-        self.start = 0.0 if n_classes == 2 else -math.log(n_classes - 1)
-        self.weights = np.zeros((points.shape[1], self._columns))
-        self._lengths = np.linalg.norm(self._points, axis=1)
+        self._points, self._image = points, points.image
+        self._n, self._parts, self._step = max(n_records, 1.0), parts, 0
+        columns = 1 if n_classes == 2 else n_classes
+        self.weights = np.zeros((points.image.shape[1], columns))
+        self._shares = probabilities_of(self.logits)
+        self._squared_lengths = tuple(
+            np.einsum("ij,ij->i", part, part)
+            for part in (self._image[:, ~self._is_wave], self._image[:, self._is_wave])
+        )
+        self.waves = LARGEST_WEIGHT if columns > 1 else _TWO_CLASS_WAVES
 
     @property
     def done(self) -> bool:
         """Whether every step was taken."""
         return self._step == len(self._parts)
 
+    @property
+    def logits(self) -> Floats:
+        """Those of the public points, by the current weights."""
+        return np.asarray(self._image @ self.weights, dtype=np.float64)
+
+    def look(self) -> None:
+        """Compute the probabilities of the points by the current weights."""
+        self._shares = probabilities_of(self.logits)
+
     def next(self) -> Question:
         """Return what to ask for."""
-        self._shares = self._sigmoids()
-        bound = self._bound(self._shares)
-        squared = (bound * self._grid * RESIDUAL_GRID) ** 2
+        self.look()
+        bound = self._bound(self.waves)
         return Question(
-            np.rint(self.weights * WEIGHT_GRID / self._grid),
-            self.start,
-            max(1, math.floor(squared)),
+            self.cell_weights(waves=self.waves > 0),
+            self.waves,
+            self._squared(bound),
             self._parts[self._step],
         )
 
-    def take(self, noisy: NoisySum) -> None:
-        """Follow a published gradient."""
-        unit = self._grid * RESIDUAL_GRID
-        gradient, sigma = noisy.total / unit, noisy.sigma / unit
-        m = len(self._points)
-        kappa = 1 + self._n / m if self._step == 0 else 1.0
-        parts = [self._curvature(self._shares[:, k]) for k in range(self._columns)]
-        turned = [v.T @ gradient[:, k] for k, (_, v) in enumerate(parts)]
-        spread = _best_spread(
-            [h for h, _ in parts], turned, kappa=kappa, noise=sigma**2
+    def feature_bound(self, cut: float) -> int:
+        """Return the squared bound of a record's features times a residual of 1; what
+        exceeds it is this part of all length.
+        """
+        lengths = self._lengths(self.waves)
+        return self._squared(bound_by_mass(lengths, np.ones_like(lengths), cut))
+
+    def _squared(self, bound: float) -> int:
+        unit = self._points.grid * LARGEST_WEIGHT * RESIDUAL_GRID
+        return max(1, math.floor((bound * unit) ** 2 / LENGTH_UNIT))
+
+    def _lengths(self, waves: int) -> Floats:
+        """Return the length of each point's weighted image, as a column."""
+        additive, wave = self._squared_lengths
+        squares = additive + wave * (waves / LARGEST_WEIGHT) ** 2
+        return np.asarray(np.sqrt(squares)[:, None], dtype=np.float64)
+
+    def take(self, question: Question, noisy: NoisySum) -> None:
+        """Follow a published gradient; ``question`` is what it answers."""
+        unit = self._points.grid * LARGEST_WEIGHT * RESIDUAL_GRID
+        self.waves = question.waves
+        self.follow(noisy.total / unit, noisy.sigma / unit)
+
+    def follow(self, gradient: Floats, sigma: float, *, once: bool = False) -> None:
+        """Follow a gradient of the weighted image with noise sigma.
+
+        With ``once`` the noise is the same in every step: then a step leads to the most
+        probable weights, not to the most probable change.
+        """
+        used, weights = self._used(self.waves)
+        seen = self._image[:, used]
+        seen *= weights.astype(np.float32)
+        p = self._shares
+        even = 1 / max(2, p.shape[1])
+        least = _LEAST_CURVATURE * even * (1 - even)
+        curvature = np.maximum(p * (1 - p), least) * (self._n / len(p))
+        if p.shape[1] > 1:  # each class as if alone; together they move that much less
+            curvature *= p.shape[1] / (p.shape[1] - 1)
+        first = self._step == 0 and not once
+        kappa = 1 + self._n / len(p) if first else 1.0
+        is_wave, before = self._is_wave[used], self.weights[used] / weights[:, None]
+        basis = _Basis.of(
+            seen, is_wave, curvature, gradient, kappa=kappa, noise=sigma**2
         )
-        for k, (h, vectors) in enumerate(parts):
-            variance = h**2 * spread + kappa * h + sigma**2
-            step = vectors @ (h * spread / variance * turned[k])
-            moved = float(np.quantile(np.abs(self._points @ step), 0.95))
-            self.weights[:, k] += step * min(1.0, _LARGEST_MOVE / max(moved, 1e-9))
+        if once:
+            basis = basis.seen_from(before)
+        spread, waves = _best_prior(basis, (LARGEST_WEIGHT / max(self.waves, 1)) ** 2)
+        step = basis.solve(spread, waves)
+        step = (step - before if once else step) * weights[:, None]
+        moved = np.quantile(np.abs(self._image[:, used] @ step), 0.95, axis=0)
+        self.weights[used] += step * np.minimum(
+            1.0, _LARGEST_MOVE / np.maximum(moved, 1e-9)
+        )
+        if first and waves == 0:
+            self.waves = 0  # for good: the first gradient shows nothing for them
         self._step += 1
 
-    def _sigmoids(self) -> Floats:
-        logits = np.clip(self._points @ self.weights + self.start, -30, 30)
-        return np.asarray(1 / (1 + np.exp(-logits)))
+    def cell_weights(self, *, waves: bool) -> Floats:
+        """Return the weights of a record's integers, as integers."""
+        linear_map = self._points.linear_map
+        start, found = 0, []
+        for m in linear_map.matrices:
+            stop = start + m.shape[1]
+            is_wave = stop > self._points.n_additive and stop < len(self.weights)
+            if waves or not is_wave:
+                found.append(m @ self.weights[start:stop] / self._points.grid)
+            start = stop
+        return exact_weights(np.concatenate(found))
 
-    def _curvature(self, p: Floats) -> tuple[Floats, Floats]:
-        """Return the eigenvalues and vectors of one class's Hessian."""
-        weight = np.maximum(p * (1 - p), _LEAST_CURVATURE) * (self._n / len(p))
-        h, vectors = np.linalg.eigh((self._points * weight[:, None]).T @ self._points)
-        return np.maximum(h, 0), vectors
+    @property
+    def _is_wave(self) -> Bools:
+        is_wave = np.zeros(len(self.weights), dtype=np.bool_)
+        is_wave[self._points.n_additive : -1] = True
+        return is_wave
 
-    def _bound(self, p: Floats) -> float:
-        """Return c such that what contributions exceed it by is a tenth of all length,
-        over points and the labels that they may have by the current model.
+    def _used(self, waves: int) -> tuple[Ints, Floats]:
+        """Return which features a sum has, and the weight of each."""
+        weights = np.where(self._is_wave, waves / LARGEST_WEIGHT, 1.0)
+        used = np.flatnonzero(weights)
+        return used, weights[used]
 
-        A plain quantile would cut off rare classes.
+    def _bound(self, waves: int) -> float:
+        """Return the bound of a contribution, in units of the weighted image.
+
+        Over points and the labels that they may have by the current model.
         """
-        if self.n_classes == 2:
-            residuals = np.hstack((p, 1 - p))
-            shares = np.hstack((1 - p, p))
+        p = self._shares
+        lengths = self._lengths(waves)
+        if p.shape[1] == 1:
+            residuals, shares = np.hstack((p, 1 - p)), np.hstack((1 - p, p))
         else:
-            shares = p / p.sum(axis=1, keepdims=True)
+            shares = p
             squared = (p**2).sum(axis=1, keepdims=True) - 2 * p + 1
             residuals = np.sqrt(np.maximum(squared, 0))
-        lengths = self._lengths[:, None] * residuals
-        allowed = _CUT * float((shares * lengths).sum())
-        low, high = 0.0, float(lengths.max())
-        for _ in range(40):
-            middle = (low + high) / 2
-            cut = float((shares * np.maximum(lengths - middle, 0)).sum())
-            low, high = (middle, high) if cut > allowed else (low, middle)
-        return max(high, 1e-6)
+        return bound_by_mass(lengths * residuals, shares)
 
 
-def _best_spread(
-    curvatures: list[Floats], turned: list[Floats], *, kappa: float, noise: float
-) -> float:
-    """Return the prior variance that makes the published gradients most likely."""
+def bound_by_mass(lengths: Floats, shares: Floats, cut: float = _CUT) -> float:
+    """Return c such that what lengths exceed it by is this part of all length.
 
-    def misfit(spread: float) -> float:
-        total = 0.0
-        for h, g in zip(curvatures, turned, strict=True):
-            variance = h**2 * spread + kappa * h + noise
-            total += float((np.log(variance) + g**2 / variance).sum())
-        return total
+    A plain quantile would cut off rare classes.
+    """
+    allowed = cut * float((shares * lengths).sum())
+    low, high = 0.0, float(lengths.max())
+    for _ in range(40):
+        middle = (low + high) / 2
+        excess = float((shares * np.maximum(lengths - middle, 0)).sum())
+        low, high = (middle, high) if excess > allowed else (low, middle)
+    return max(high, 1e-6)
 
-    return float(min(_SPREADS, key=misfit))
+
+@dataclass(frozen=True)
+class _Basis:
+    """A published gradient in the main directions of the curvature.
+
+    All classes share the directions; ``h`` has each class's curvature along them, and
+    ``g`` its gradient. Directions in which noise drowns everything are left out.
+    ``overlap`` says how much of which directions is waves.
+    """
+
+    seen: Singles
+    curvature: Singles
+    gradient: Floats
+    vectors: Floats
+    is_wave: Bools
+    overlap: Floats
+    h: Floats
+    g: Floats
+    kappa: float
+    noise: float
+
+    @classmethod
+    def of(
+        cls,
+        seen: Singles,
+        is_wave: Bools,
+        curvature: Floats,
+        gradient: Floats,
+        *,
+        kappa: float,
+        noise: float,
+    ) -> _Basis:
+        root = np.sqrt(curvature.mean(axis=1, keepdims=True)).astype(np.float32)
+        rooted = seen * root
+        hessian = rooted.T @ rooted
+        del rooted  # memory
+        values, vectors = np.linalg.eigh(hessian)
+        values = np.maximum(values, 0).astype(np.float64)
+        # Without any noise, rounding would be taken for signal.
+        noise = max(noise, _LEAST_NOISE * float(values.max(initial=0.0)), 1e-12)
+        signal = values**2 / (values**2 + kappa * values + noise + 1e-300)
+        kept = np.flatnonzero(signal >= min(_LEAST_SIGNAL, signal.max()))
+        vectors = vectors[:, kept]
+        if curvature.shape[1] == 1:
+            h = values[kept, None]
+        else:
+            turned = seen @ vectors
+            np.square(turned, out=turned)
+            h = np.asarray(turned.T @ curvature.astype(np.float32), dtype=np.float64)
+        vectors = vectors.astype(np.float64)
+        overlap = vectors[is_wave].T @ vectors[is_wave]
+        return cls(
+            seen=seen,
+            curvature=curvature.astype(np.float32),
+            gradient=gradient,
+            vectors=vectors,
+            is_wave=is_wave,
+            overlap=overlap,
+            h=h,
+            g=vectors.T @ gradient,
+            kappa=kappa,
+            noise=noise,
+        )
+
+    def seen_from(self, weights: Floats) -> _Basis:
+        """Return the gradient as it would be seen from weights of zero."""
+        seen = self.gradient + self.curve(weights)
+        return replace(self, gradient=seen, g=self.vectors.T @ seen)
+
+    def curve(self, weights: Floats) -> Floats:
+        """Return each class's Hessian times its weights."""
+        moved = (self.seen @ weights.astype(np.float32)) * self.curvature
+        return np.asarray(self.seen.T @ moved, dtype=np.float64)
+
+    def misfit(self, variance: Floats) -> float:
+        """Return minus twice the log-likelihood where directions are independent."""
+        return float((np.log(variance) + self.g**2 / variance).sum())
+
+    def variance(self, spread: float) -> Floats:
+        """Return the variance of the gradient for one prior variance of all weights."""
+        return self.h**2 * spread + self.kappa * self.h + self.noise
+
+    def covariance_misfit(self, spread: float, waves: float) -> float:
+        """Return minus twice the log-likelihood for a prior variance of additive
+        weights, and that of the waves.
+        """
+        from scipy.linalg import solve_triangular
+
+        h = self.h.mean(axis=1)
+        factor = np.linalg.cholesky(self._covariance(self._turned(spread, waves), h))
+        white = solve_triangular(factor, self.g, lower=True)
+        logs = 2 * np.log(np.diag(factor)).sum() * self.g.shape[1]
+        return float(logs + (white**2).sum())
+
+    def solve(self, spread: float, waves: float) -> Floats:
+        """Return the most probable weights: T H C^-1 g, where T is the prior and C =
+        H T H + kappa H + noise the covariance of the gradient.
+
+        Conjugate gradients solve all classes at once; the shared directions
+        precondition them.
+        """
+        prior = np.where(self.is_wave, waves, spread)[:, None]
+        if self.h.shape[1] == 1:  # the directions are its own
+            whole = self._covariance(self._turned(spread, waves), self.h[:, 0])
+            found = self.h * np.linalg.solve(whole, self.g)
+            return np.asarray(prior * (self.vectors @ found))
+        likely = self.variance(max(spread, waves))
+
+        def covariance(x: Floats) -> Floats:
+            curved = self.curve(x)
+            return self.curve(prior * curved) + self.kappa * curved + self.noise * x
+
+        def precondition(x: Floats) -> Floats:
+            turned = self.vectors.T @ x
+            return x / self.noise + self.vectors @ (
+                turned / likely - turned / self.noise
+            )
+
+        found = _conjugate_gradients(covariance, precondition, self.gradient)
+        return np.asarray(prior * self.curve(found))
+
+    def _turned(self, spread: float, waves: float) -> Floats:
+        """Return the prior covariance of the directions."""
+        found = (waves - spread) * self.overlap
+        found[np.diag_indices_from(found)] += spread
+        return found
+
+    def _covariance(self, turned: Floats, h: Floats) -> Floats:
+        found = h[:, None] * turned * h
+        found[np.diag_indices_from(found)] += self.kappa * h + self.noise
+        return found
 
 
-def logits_of(features: Floats, weights: Floats, start: float, grid: int) -> Any:
-    """Return the logits of some records, in floating point: for public use."""
-    return features @ weights / grid + start
+def _conjugate_gradients(
+    matrix: Callable[[Floats], Floats],
+    precondition: Callable[[Floats], Floats],
+    target: Floats,
+) -> Floats:
+    """Solve matrix(x) = target, each column by itself."""
+    x = np.zeros_like(target)
+    rest, direction, size = target, np.zeros_like(target), np.ones(target.shape[1])
+    first = None
+    for _ in range(_ITERATIONS):
+        better = precondition(rest)
+        now = (rest * better).sum(axis=0)
+        first = now if first is None else first
+        solved = now <= _SOLVED * first  # further steps would follow rounding errors
+        direction = better + direction * (now / np.maximum(size, 1e-300))
+        moved = matrix(direction)
+        along = now / np.maximum((direction * moved).sum(axis=0), 1e-300)
+        along = np.where(solved, 0.0, along)
+        x = x + along * direction
+        rest, size = rest - along * moved, now
+    return x
+
+
+def _best_prior(basis: _Basis, unit: float) -> tuple[float, float]:
+    """Return the prior variances of additive weights and of waves; 0 for waves that
+    explain next to nothing. ``unit`` is the variance of waves for a ratio of 1.
+
+    They make the published gradient most likely: model selection is free.
+    """
+    common = min(_SPREADS, key=lambda spread: basis.misfit(basis.variance(spread)))
+    if not basis.is_wave.any():
+        return float(common), float(common)
+    found = {
+        (float(spread), float(ratio * unit * spread)): 0.0
+        for ratio in _RATIOS
+        for spread in common * _NEAR
+    }
+    for prior in found:
+        found[prior] = basis.covariance_misfit(*prior)
+    without = {prior: misfit for prior, misfit in found.items() if prior[1] == 0}
+    best, best_without = (min(d, key=d.__getitem__) for d in (found, without))
+    return best if found[best_without] - found[best] >= _LEAD else best_without

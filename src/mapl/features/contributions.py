@@ -1,0 +1,203 @@
+"""Private records as the integers that they contribute, block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from mapl.arrays import Array, Floats, Ints, Singles, Words
+from mapl.features.maps import FeatureMap
+from mapl.privacy.gradients import (
+    RESIDUAL_GRID,
+    WEIGHT_GRID,
+    Question,
+    StackQuestion,
+    class_logits,
+    one_hot_labels,
+    probabilities_of,
+    residuals_of,
+    stack_residuals,
+)
+from mapl.privacy.moments import Block, LinearMap, are_exact
+from mapl.records.table import Table
+
+_ROWS = 2**12  # of a block, unless a unit has more
+_MOST_BYTES = 128 * 2**20  # of encoded records that are kept
+
+ONE = LinearMap([np.full((1, 1), 2.0**8)])
+"""The linear map of records that say nothing but their residuals."""
+
+Source = Callable[[Table, Floats], Floats]
+"""Logits of a published model: a function of each record alone, in integers."""
+
+
+class Contributions:
+    """The records of a fit, ready to be asked for sums. Private.
+
+    ``labels`` are class numbers, -1 for a record that counts nothing. All records of a
+    unit stand together, in an order that depends on them alone. What is encoded once
+    is kept while memory allows.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        labels: Ints,
+        feature_map: FeatureMap,
+        *,
+        units: Words | None,
+        keys: Words | None,
+    ) -> None:
+        self._table, self._labels, self._map = table, labels, feature_map
+        self._order, self._sizes = np.arange(len(labels)), None
+        if units is not None and keys is not None:
+            self._order = np.lexsort((*keys.T, *units.T))
+            self._sizes = _run_lengths(units[self._order])
+        self._kept: dict[int, list[Array]] = {}
+        self._lengths: dict[int, Ints] = {}
+        self._bytes = 0
+
+    @property
+    def grouped(self) -> bool:
+        """Whether a unit may have several records."""
+        return self._sizes is not None
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def counts(self) -> Iterator[Block]:
+        """Yield a 1 for each unit."""
+        for rows, sizes in self._blocks():
+            counted = np.full((len(rows), 1), float(RESIDUAL_GRID))
+            if sizes is not None:  # the first record of each unit
+                counted[:] = 0
+                counted[np.cumsum(sizes) - sizes] = RESIDUAL_GRID
+            yield _constant_block(counted, sizes)
+
+    def gradients(self, question: Question) -> Iterator[Block]:
+        """Yield what each record says about a current model."""
+        linear_map = self._map.linear_map(question.waves)
+        for number, (rows, sizes) in enumerate(self._blocks()):
+            cells = self._cells(number, rows, waves=question.waves > 0)
+            residuals = residuals_of(cells, self._labels[rows], question)
+            lengths = self._block_lengths(number, cells, linear_map)
+            yield Block(cells, linear_map.lengths(lengths), residuals, sizes)
+
+    def label_codes(self, waves: int, columns: int, grid: int) -> Iterator[Block]:
+        """Yield each record's label, as a one-hot code."""
+        linear_map = self._map.linear_map(waves)
+        for number, (rows, sizes) in enumerate(self._blocks()):
+            cells = self._cells(number, rows, waves=waves > 0)
+            codes = one_hot_labels(self._labels[rows], columns) * grid
+            lengths = self._block_lengths(number, cells, linear_map)
+            yield Block(cells, linear_map.lengths(lengths), codes, sizes)
+
+    def expected(self, question: Question) -> Floats:
+        """Return the sum of `label_codes` that a model expects, times 1/grid: where
+        labels alone are private, it is public.
+        """
+        linear_map = self._map.linear_map(question.waves)
+        total = np.zeros((linear_map.width, question.weights.shape[1]))
+        for number, (rows, sizes) in enumerate(self._blocks()):
+            cells = self._cells(number, rows, waves=question.waves > 0)
+            lengths = linear_map.lengths(self._block_lengths(number, cells, linear_map))
+            each = np.ones(len(rows)) if sizes is None else np.repeat(sizes, sizes)
+            longest = np.maximum(lengths, 1) * float(RESIDUAL_GRID**2) * each**2
+            factor = np.sqrt(np.minimum(1.0, question.squared_length / longest))
+            factor *= lengths >= 0  # of features alone: labels are private
+            shares = probabilities_of(cells @ question.weights / WEIGHT_GRID)
+            total += cells.T @ (shares * factor[:, None])
+        return linear_map.push_floats(total)
+
+    def logits(self, sources: list[Source]) -> list[list[Singles]]:
+        """Return the logits of several models, block by block.
+
+        They are integers up to 2^24, which single precision holds exactly; NaN for a
+        record whose integers are too long for exact products, and counts nothing.
+        """
+        found = []
+        for number, (rows, _) in enumerate(self._blocks()):
+            cells = self._cells(number, rows, waves=True)
+            good = are_exact(cells)[:, None]
+            cells = np.where(good, cells, 0.0)
+            table = self._table.take(rows)
+            own = [np.where(good, source(table, cells), np.nan) for source in sources]
+            found.append([logits.astype(np.float32) for logits in own])
+        return found
+
+    def stacked(
+        self, logits: list[list[Singles]], question: StackQuestion
+    ) -> Iterator[Block]:
+        """Yield what each record says about how to weigh several models."""
+        for own, (rows, sizes) in zip(logits, self._blocks(), strict=True):
+            good = ~np.isnan(own[0][:, 0])
+            exact = [np.nan_to_num(source.astype(np.float64)) for source in own]
+            labels = np.where(good, self._labels[rows], -1)
+            residuals = stack_residuals(exact, labels, question)
+            yield _constant_block(residuals, sizes)
+
+    def _blocks(self) -> Iterator[tuple[Ints, Ints | None]]:
+        """Yield the rows of each block, and the sizes of its units."""
+        if self._sizes is None:
+            for start in range(0, len(self._order), _ROWS):
+                yield self._order[start : start + _ROWS], None
+            return
+        ends = np.cumsum(self._sizes)
+        unit = 0
+        while unit < len(ends):
+            start = ends[unit] - self._sizes[unit]
+            last = max(unit + 1, int(np.searchsorted(ends, start + _ROWS, "right")))
+            yield self._order[start : ends[last - 1]], self._sizes[unit:last]
+            unit = last
+
+    def _cells(self, number: int, rows: Ints, *, waves: bool) -> Floats:
+        encoded = self._kept.get(number)
+        if encoded is None:
+            encoded = self._map.encode(self._table.take(rows))
+            size = sum(part.nbytes for part in encoded)
+            if self._bytes + size <= _MOST_BYTES:
+                self._bytes += size
+                self._kept[number] = encoded
+        return self._map.cells(encoded, waves=waves)
+
+    def _block_lengths(self, number: int, cells: Floats, linear_map: LinearMap) -> Ints:
+        """Return the lengths of each record's blocks; they are computed once, when all
+        blocks are there.
+        """
+        found = self._lengths.get(number)
+        if found is None:
+            found = linear_map.block_lengths(cells)
+            self._lengths[number] = found
+        n = sum(weight > 0 for weight in linear_map.weights)
+        if n == found.shape[1]:
+            return found
+        # The waves were dropped since: they stand before the constant.
+        return np.concatenate((found[:, : n - 1], found[:, -1:]), axis=1)
+
+    def __repr__(self) -> str:
+        return "Contributions()"
+
+
+def _constant_block(residuals: Floats, sizes: Ints | None) -> Block:
+    cells = np.ones((len(residuals), 1))
+    return Block(cells, ONE.lengths(ONE.block_lengths(cells)), residuals, sizes)
+
+
+def _run_lengths(sorted_units: Words) -> Ints:
+    """Return how many consecutive rows are equal."""
+    if not len(sorted_units):
+        return np.zeros(0, dtype=np.int64)
+    new = (sorted_units[1:] != sorted_units[:-1]).any(axis=1)
+    starts = np.flatnonzero(np.append(True, new))
+    return np.diff(np.append(starts, len(sorted_units)))
+
+
+def linear_source(weights: Floats) -> Any:
+    """Return the logits of a linear model of the cells, as a `Source`."""
+
+    def logits(table: Table, cells: Floats) -> Floats:
+        return class_logits(cells, weights)
+
+    return logits

@@ -1,0 +1,1 @@
+"""Ways from private records to a published model, each a story of one page."""

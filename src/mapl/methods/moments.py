@@ -1,0 +1,286 @@
+"""Records speak for themselves: noisy sums, a few Newton steps, a linear model.
+
+Proof: docs/proofs/Moments.md
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from sklearn.pipeline import make_pipeline
+
+from mapl.arrays import Array, Floats
+from mapl.features.contributions import Contributions, Source, linear_source
+from mapl.features.maps import GRID, FeatureMap
+from mapl.features.model import PublicFeatures
+from mapl.methods.published import Published
+from mapl.planning.choice import CALIBRATION, COUNT
+from mapl.planning.settings import Setting
+from mapl.privacy.gradients import RESIDUAL_GRID, WEIGHT_GRID, Question
+from mapl.privacy.moments import LARGEST_WEIGHT
+from mapl.progress import Progress
+from mapl.records.private import PrivateRecords
+from mapl.records.table import Table
+from mapl.release.account import Account
+from mapl.release.sums import Summer
+from mapl.student.corrections import Corrections
+from mapl.student.linear import LinearModel, class_logits
+from mapl.student.newton import NewtonSteps, Points, n_steps
+from mapl.student.stacking import Stack
+
+_MOST_POINTS = 12_000  # that curvature and metric are computed from
+_ROWS = 2**12  # that are encoded at a time
+_LABEL_STEPS = 6  # where labels alone are private: they cost nothing
+_LABEL_CUT = 0.02  # of all length: what features exceed their bound by
+
+
+@dataclass(frozen=True)
+class PublicMap:
+    """A feature map, and the public points as it shows them."""
+
+    feature_map: FeatureMap
+    points: Points
+    table: Table  # of the points that were used
+    dense_cells: Array  # their scaled values and components
+
+    @classmethod
+    def of(cls, table: Table, *, seed: int) -> PublicMap:
+        """Fit a map to public points; of very many, to some."""
+        rows = np.arange(len(table))
+        if len(rows) > _MOST_POINTS:
+            rng = np.random.default_rng(seed)
+            rows = np.sort(rng.choice(rows, _MOST_POINTS, replace=False))
+            table = table.take(rows)
+        feature_map, kept = FeatureMap.of(table, seed=seed)
+        used = table if len(kept) == len(table) else table.take(kept)
+        linear_map = feature_map.linear_map(LARGEST_WEIGHT)
+        images, dense, unit = [], [], GRID * LARGEST_WEIGHT
+        for rows in np.array_split(np.arange(len(used)), 1 + len(used) // _ROWS):
+            cells = feature_map.cells(feature_map.encode(used.take(rows)))
+            images.append((linear_map.image(cells) / unit).astype(np.float32))
+            dense.append(cells[:, : feature_map.n_dense].astype(np.float32))
+        points = Points(
+            np.concatenate(images), feature_map.n_additive, feature_map.base, GRID
+        )
+        return cls(feature_map, points, used, np.concatenate(dense))
+
+
+@dataclass(frozen=True)
+class Regression:
+    """What the Newton steps came to. Public.
+
+    ``logits`` are those of the public points of the map, one column a class.
+    """
+
+    weights: Floats
+    logits: Floats
+
+    def source(self) -> Source:
+        """Return the model's logits as a function of each record alone."""
+        source: Source = linear_source(self.weights)
+        return source
+
+
+class MomentsFit:
+    """Asks for sums over private records, step by step, and keeps account of them."""
+
+    def __init__(
+        self,
+        private: PrivateRecords,
+        public: PublicMap,
+        account: Account,
+        setting: Setting,
+        *,
+        n_classes: int,
+    ) -> None:
+        labels = np.where(private.usable, private.codes, -1)
+        units = private.units
+        self._contributions = Contributions(
+            private.table,
+            labels,
+            public.feature_map,
+            units=units,
+            keys=private.keys if units is not None else None,
+        )
+        self._public, self._n_classes = public, n_classes
+        self._summer = Summer(self._contributions, public.feature_map, account)
+        self.mechanism = setting.make_moments()
+        self._summer.open(self.mechanism)
+        self._shift = math.sqrt(self.mechanism.event.squared_shift)
+        self.spending: list[tuple[int, float]] = []
+
+    @property
+    def step(self) -> int:
+        """How many steps of the job were taken."""
+        return self._summer.step
+
+    @step.setter
+    def step(self, step: int) -> None:
+        self._summer.step = step
+
+    def count(self, n_records: int | None, part: Fraction) -> float:
+        """Return the caller's number of records, or a noisy one."""
+        if n_records is not None:
+            return float(n_records)
+        found = self._summer.count(part)
+        self.note(1, part)
+        return max(found, 1.0)
+
+    def regress(self, n_records: float, part: Fraction) -> Regression:
+        """Take Newton steps for a part of the budget."""
+        steps = n_steps(n_records, self._shift * math.sqrt(part))
+        newton = NewtonSteps(
+            self._public.points,
+            n_classes=self._n_classes,
+            n_records=n_records,
+            parts=[part / steps] * steps,
+        )
+        with Progress("Summing over the records", steps) as progress:
+            while not newton.done:
+                asked, noisy = self._summer.gradient(newton.next())
+                newton.take(asked, noisy)
+                self.note(noisy.total.size, asked.part)
+                progress.advance(1)
+        weights = newton.cell_weights(waves=True)
+        logits = class_logits(newton.logits)
+        return Regression(weights, logits)
+
+    def stack(
+        self,
+        sources: list[Source],
+        logits: list[Floats],
+        n_records: float,
+        part: Fraction,
+    ) -> Stack:
+        """Weigh models' logits against the labels, for a part of the budget."""
+        stack = Stack(logits, n_records=n_records, parts=[part / 2] * 2)
+        while not stack.done:
+            asked, noisy = self._summer.stacked(sources, stack.next())
+            stack.take(noisy)
+            self.note(noisy.total.size, asked.part)
+        return stack
+
+    def note(self, numbers: int, part: Fraction) -> None:
+        """Note how many numbers a step published, and for which part."""
+        before = self.spending[-1][1] if self.spending else 0.0
+        self.spending.append((numbers, before + float(part)))
+
+
+def learn_by_moments(
+    private: PrivateRecords,
+    table: Table,
+    public: PublicMap,
+    account: Account,
+    setting: Setting,
+    *,
+    classes: Array,
+    n_records: int | None,
+    class_weight: str | Mapping[Any, float] | None = None,
+) -> Published:
+    """Publish a linear model of public features, calibrated against the labels."""
+    fit = MomentsFit(private, public, account, setting, n_classes=len(classes))
+    n = fit.count(n_records, COUNT)
+    counted = Fraction(0) if n_records is not None else COUNT
+    found = fit.regress(n, 1 - counted - CALIBRATION)
+    stack = fit.stack([found.source()], [found.logits], n, CALIBRATION)
+    return published_model(
+        public, table, found, stack, classes, class_weight, fit.spending
+    )
+
+
+def published_model(
+    public: PublicMap,
+    table: Table,
+    found: Regression,
+    stack: Stack,
+    classes: Array,
+    class_weight: str | Mapping[Any, float] | None,
+    spending: list[tuple[int, float]],
+    forest: Corrections | None = None,
+) -> Published:
+    """Return the model as a pipeline (features, then regressions) and its labels."""
+    biases = stack.biases + weight_biases(class_weight, classes, stack.probabilities())
+    model = make_pipeline(
+        PublicFeatures.of(public.feature_map, table.schema),
+        LinearModel(
+            found.weights / WEIGHT_GRID,
+            stack.scales,
+            biases,
+            classes,
+            forest,
+        ),
+    )
+    if len(public.table) == len(table):  # every point's logits are there
+        shares = stack.probabilities(biases)
+    else:
+        shares = model.predict_proba(table.data)
+    return Published(model, shares.argmax(axis=1), shares, spending)
+
+
+def weight_biases(
+    class_weight: str | Mapping[Any, float] | None, classes: Array, shares: Floats
+) -> Floats:
+    """Return what class weights add to each class's logit.
+
+    A calibrated model that weighs a class twice as much has its odds doubled. How
+    frequent classes are comes from the published model.
+    """
+    if class_weight is None:
+        return np.zeros(len(classes))
+    if isinstance(class_weight, str):  # balanced
+        frequent = np.maximum(shares.mean(axis=0), 1e-6)
+        return np.asarray(-np.log(frequent * len(classes)))
+    given = {str(label): float(w) for label, w in class_weight.items()}
+    return np.asarray(np.log([given.get(str(c), 1.0) for c in classes.tolist()]))
+
+
+# Where labels alone are private -----------------------------------------------------
+
+
+def learn_labels_by_moments(
+    private: PrivateRecords,
+    table: Table,
+    public: PublicMap,
+    account: Account,
+    setting: Setting,
+    *,
+    classes: Array,
+    class_weight: str | Mapping[Any, float] | None = None,
+) -> Published:
+    """Publish the sum of each class's features once; every step after it is free."""
+    labels = np.where(private.usable, private.codes, -1)
+    columns = 1 if len(classes) == 2 else len(classes)
+    records = Contributions(
+        private.table,
+        labels,
+        public.feature_map,
+        units=private.units,
+        keys=private.keys,
+    )
+    summer = Summer(records, public.feature_map, account)
+    summer.open(setting.make_moments())
+    newton = NewtonSteps(
+        public.points, n_classes=len(classes), n_records=len(records), parts=[]
+    )
+    waves, limit = newton.waves, newton.feature_bound(_LABEL_CUT)
+    noisy = summer.labels(
+        waves=waves, columns=columns, squared_length=limit, part=Fraction(1)
+    )
+    unit = GRID * LARGEST_WEIGHT
+    total, sigma = (
+        noisy.total / unit / RESIDUAL_GRID,
+        noisy.sigma / unit / RESIDUAL_GRID,
+    )
+    for _ in range(_LABEL_STEPS):
+        newton.look()
+        asked = Question(newton.cell_weights(waves=True), waves, limit, Fraction(1))
+        newton.follow(total - records.expected(asked) / unit, sigma, once=True)
+    found = Regression(newton.cell_weights(waves=True), class_logits(newton.logits))
+    stack = Stack([found.logits], n_records=len(records), parts=[])
+    spending = [(noisy.total.size, 1.0)]
+    return published_model(public, table, found, stack, classes, class_weight, spending)

@@ -1,0 +1,33 @@
+"""What a fit made public."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mapl.arrays import Array, Floats, Ints
+from mapl.learners import set_seeds
+from mapl.student.fitting import fit_to_shares
+
+
+@dataclass(frozen=True)
+class Published:
+    """A model, and what was published on the way. Public.
+
+    ``labels`` has a class number for each public point, ABSTAIN for none; ``shares``
+    the classes' shares or probabilities, if there are any. ``spending`` lists how much
+    was asked in each batch, and the part of the price used by then.
+    """
+
+    student: Any
+    labels: Ints
+    shares: Floats | None
+    spending: list[tuple[int, float]]
+
+
+def distilled(
+    published: Published, student: Any, pool: Any, classes: Array, seed: int
+) -> Published:
+    """Return the same with a student that learned the probabilities of the pool."""
+    assert published.shares is not None
+    set_seeds(student, seed)
+    fitted = fit_to_shares(student, pool, published.shares, classes)
+    return replace(published, student=fitted)

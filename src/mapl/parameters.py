@@ -1,0 +1,88 @@
+"""The parameters of `PrivateClassifier`: what is refused, and what is warned of."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from mapl.errors import (
+    ParameterError,
+    PrivacyWarning,
+    integer,
+    one_of,
+    positive,
+    probability,
+)
+from mapl.learners import (
+    MODEL_SELECTION,
+    check_class_weight,
+    check_classifier,
+    check_jobs,
+    default_classifier,
+    in_model_selection,
+    seed_of,
+)
+from mapl.planning.choice import METHODS
+from mapl.planning.plan import large_delta_message, mostly_noise_message
+from mapl.planning.settings import MECHANISMS
+from mapl.records.labels import declared_classes
+from mapl.release.account import check_ledger
+
+
+def check_parameters(model: Any) -> None:
+    """Refuse bad parameters before any record is looked at."""
+    positive(epsilon=model.epsilon)
+    probability(delta=model.delta)
+    if model.n_teachers != "auto":
+        integer(n_teachers=model.n_teachers, at_least=1)
+    if model.n_records is not None:
+        integer(n_records=model.n_records, at_least=1)
+    one_of("auto", *METHODS, method=model.method)
+    one_of("auto", *MECHANISMS, mechanism=model.mechanism)
+    one_of("records", "labels", privacy=model.privacy)
+    one_of("drop", "random", on_abstain=model.on_abstain)
+    one_of("error", "drop", on_invalid=model.on_invalid)
+    if model.time_limit is not None:
+        positive(time_limit=model.time_limit)
+    estimator = default_classifier() if model.estimator is None else model.estimator
+    check_classifier(estimator)
+    if model.classes is not None:
+        declared_classes(model.classes)
+    elif model.on_invalid == "drop":
+        raise ParameterError("classes must be given where on_invalid is 'drop'.")
+    check_class_weight(model.class_weight, model.method)
+    check_jobs(model.n_jobs)
+    check_ledger(model.ledger, model.dataset)
+    seed_of(model.random_state)
+
+
+def warn_unsafe_use(model: Any) -> None:
+    """Warn of searches over private records, and of a delta that is too large."""
+    if in_model_selection():
+        message = MODEL_SELECTION.format(epsilon=model.epsilon)
+        warnings.warn(message, PrivacyWarning, stacklevel=3)
+    if model.n_records is not None and model.delta * model.n_records >= 1:
+        text = large_delta_message(model.delta, model.n_records)
+        warnings.warn(text, PrivacyWarning, stacklevel=3)
+
+
+def warn_of_noise(model: Any) -> None:
+    """Warn where teachers are far too few for the budget."""
+    sizes = {"epsilon": model.epsilon, "delta": model.delta}
+    if model.method_ == "votes" and (
+        message := mostly_noise_message(model.n_teachers_, **sizes)
+    ):
+        warnings.warn(message, stacklevel=3)
+
+
+def warn_of_lacking_classes(model: Any) -> None:
+    """Say which classes no public point has: their labels are public."""
+    given = set(model.public_labels_.tolist())
+    lacking = [str(c) for i, c in enumerate(model.classes_) if i not in given]
+    if lacking:
+        warnings.warn(
+            f"No public point gets class {', '.join(lacking)}: it is rare, or there is "
+            "too little signal. class_weight='balanced' predicts rare classes more "
+            "often.",
+            stacklevel=4,
+        )

@@ -1,0 +1,110 @@
+"""What teachers know better than a published model: asked for, and learned by trees."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from mapl.arrays import Floats, Ints
+from mapl.privacy.answers import ShareBatch
+from mapl.privacy.charged_dissent import ChargedDissent
+from mapl.privacy.gradients import WEIGHT_GRID
+
+_MOST_ROUNDS = 8
+_NEARLY_SPENT = 0.9
+_TREES, _LEAF_NOISE, _SMALLEST_LEAF = 100, 0.06, 5
+_GAIN = 8  # logits of a share that is 1 larger
+_COARSE = 2**10  # steps of a logit of 1 where it is a feature of a tree
+
+
+class AskedAgain:
+    """Asks about all public points with one guess until the dissents are nearly spent.
+
+    How much is spent is estimated from what was published.
+    """
+
+    def __init__(self, probabilities: Floats, mechanism: ChargedDissent) -> None:
+        self._probabilities, self._mechanism = probabilities, mechanism
+        self._guess: Ints = probabilities.argmax(axis=1)
+        self._total = np.zeros_like(probabilities)
+        self.spent: list[float] = []
+
+    @property
+    def done(self) -> bool:
+        """Whether enough was asked: the next round might find silent teachers."""
+        rounds, spent = len(self.spent), self.spent[-1] if self.spent else 0.0
+        each = spent / max(rounds, 1)
+        return rounds == _MOST_ROUNDS or (rounds > 0 and spent + each > _NEARLY_SPENT)
+
+    def next(self) -> tuple[Ints, Ints]:
+        """Return the points to ask about, and a guess for each."""
+        return np.arange(len(self._guess)), self._guess
+
+    def take(self, batch: ShareBatch) -> None:
+        """Add up what was published."""
+        self._total += batch.shares
+        before = self.spent[-1] if self.spent else 0.0
+        least = 0.01 * len(batch.rows)
+        self.spent.append(
+            before + max(batch.dissent(), least) / self._mechanism.dissents
+        )
+
+    def corrections(self, features: Floats, logits: Floats) -> Corrections:
+        """Learn by how much the teachers' shares differ from the probabilities."""
+        shares = self._total / len(self.spent)
+        noise = float(self._mechanism.sigma) / self._mechanism.n_teachers
+        noise /= math.sqrt(len(self.spent))
+        return Corrections.of(features, logits, shares - self._probabilities, noise)
+
+
+class Corrections:
+    """A forest of what shares of the vote add to a model's probabilities.
+
+    Trees compare and look up: for private records, too, what they say is a function of
+    each record alone, in integers.
+    """
+
+    def __init__(self, forest: Any, n_features: int) -> None:
+        self.forest, self.n_features = forest, n_features
+
+    @classmethod
+    def of(
+        cls, features: Floats, logits: Floats, target: Floats, noise: float
+    ) -> Corrections:
+        """Fit the forest; a leaf has so many points that its noise is small."""
+        from sklearn.ensemble import ExtraTreesRegressor
+
+        leaf = max(_SMALLEST_LEAF, math.ceil((noise / _LEAF_NOISE) ** 2))
+        forest = ExtraTreesRegressor(
+            _TREES, min_samples_leaf=leaf, max_features=0.5, random_state=0
+        )
+        forest.fit(_inputs(features, logits * WEIGHT_GRID), target)
+        return cls(forest, features.shape[1])
+
+    def logits(self, cells: Any, logits: Floats) -> Floats:
+        """Return what is added to each class, as logits; in floating point."""
+        return self.exact(cells, np.rint(logits * WEIGHT_GRID)) / WEIGHT_GRID
+
+    def exact(self, cells: Any, logits: Floats) -> Floats:
+        """Return the same for logits in integer steps, in integer steps."""
+        points = _inputs(cells[:, : self.n_features], logits)
+        total = np.zeros(logits.shape)
+        for tree, table in zip(self.forest.estimators_, self._tables(), strict=True):
+            total += table[tree.tree_.apply(points)]
+        return total
+
+    def _tables(self) -> list[Floats]:
+        """Return the values of each tree's leaves, as integers."""
+        unit = _GAIN * WEIGHT_GRID / _TREES
+        return [
+            np.rint(tree.tree_.value[:, :, 0] * unit)
+            for tree in self.forest.estimators_
+        ]
+
+
+def _inputs(features: Any, logits: Floats) -> Any:
+    """Return integers that single precision holds exactly, as trees read them."""
+    coarse = np.rint(logits / (WEIGHT_GRID // _COARSE))
+    return np.concatenate((features, coarse), axis=1).astype(np.float32)

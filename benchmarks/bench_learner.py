@@ -118,6 +118,7 @@ def main() -> None:
         for epsilon in EPSILONS:
             model = PrivateClassifier(
                 estimator,
+                method="votes",
                 epsilon=epsilon,
                 n_teachers=n_teachers,
                 n_records=len(private),

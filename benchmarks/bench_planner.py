@@ -218,6 +218,7 @@ def one_run(
     for epsilon in epsilons:
         model = PrivateClassifier(
             learner,
+            method="votes",
             epsilon=epsilon,
             delta=DELTA,
             n_records=half,

@@ -397,6 +397,7 @@ def students(folder: Path, runs: int, names: list[str]) -> Iterator[dict[str, An
             for epsilon in EPSILONS[name]:
                 model = PrivateClassifier(
                     teacher,
+                    method="votes",
                     epsilon=epsilon,
                     delta=DELTA,
                     n_records=len(X),

@@ -38,6 +38,7 @@ _TWO_CLASS_WAVES = 3  # quarters: the weight of the waves, which are worth more 
 _LEAD = 4.0  # of twice the log-likelihood: the least for which waves are kept
 _LEAST_NOISE = 1e-4  # squared, relative to the largest curvature
 _LEAST_SIGNAL = 0.01  # share of a direction that is signal, at a prior variance of 1
+_ROWS = 2**11  # of a product
 _ITERATIONS, _SOLVED = 12, 1e-8  # of conjugate gradients
 _FEWEST_STEPS, _MOST_STEPS = 2, 5
 _FAINT = 300  # records times shift: below, a single step is best
@@ -155,8 +156,10 @@ class NewtonSteps:
         probable weights, not to the most probable change.
         """
         used, weights = self._used(self.waves)
-        seen = self._image[:, used]
-        seen *= weights.astype(np.float32)
+        seen = self._image
+        if (weights != 1).any() or len(used) < seen.shape[1]:
+            seen = seen[:, used]
+            seen *= weights.astype(np.float32)
         p = self._shares
         even = 1 / max(2, p.shape[1])
         least = _LEAST_CURVATURE * even * (1 - even)
@@ -268,9 +271,10 @@ class _Basis:
         noise: float,
     ) -> _Basis:
         root = np.sqrt(curvature.mean(axis=1, keepdims=True)).astype(np.float32)
-        rooted = seen * root
-        hessian = rooted.T @ rooted
-        del rooted  # memory
+        hessian = np.zeros((seen.shape[1],) * 2, dtype=np.float32)
+        for rows in _row_blocks(len(seen)):
+            rooted = seen[rows] * root[rows]
+            hessian += rooted.T @ rooted
         values, vectors = np.linalg.eigh(hessian)
         values = np.maximum(values, 0).astype(np.float64)
         # Without any noise, rounding would be taken for signal.
@@ -281,9 +285,10 @@ class _Basis:
         if curvature.shape[1] == 1:
             h = values[kept, None]
         else:
-            turned = seen @ vectors
-            np.square(turned, out=turned)
-            h = np.asarray(turned.T @ curvature.astype(np.float32), dtype=np.float64)
+            h = np.zeros((vectors.shape[1], curvature.shape[1]))
+            for rows in _row_blocks(len(seen)):
+                turned = (seen[rows] @ vectors) ** 2
+                h += turned.T @ curvature[rows].astype(np.float32)
         vectors = vectors.astype(np.float64)
         overlap = vectors[is_wave].T @ vectors[is_wave]
         return cls(
@@ -366,6 +371,11 @@ class _Basis:
         found = h[:, None] * turned * h
         found[np.diag_indices_from(found)] += self.kappa * h + self.noise
         return found
+
+
+def _row_blocks(n: int) -> list[slice]:
+    """Return slices of so many rows, for products that should take little memory."""
+    return [slice(start, start + _ROWS) for start in range(0, n, _ROWS)]
 
 
 def _conjugate_gradients(

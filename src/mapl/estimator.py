@@ -80,7 +80,7 @@ class PrivateClassifier(
         goes by epsilon, the number of classes and ``n_records``.
     n_records : int or None
         A public figure for the number of records, where you have one. The true number
-        is private; moments take a noisy count, for 2 % of the budget.
+        is private; moments count classes with noise, for 2 % of the budget.
     mechanism : {"auto", "dissent", "noisy-max", "sparse-vector"}
         How votes are released, with method "votes". "auto" is "dissent".
     plan : Setting or None

@@ -145,16 +145,20 @@ def test_waves_that_are_dropped_leave_the_other_lengths(feature_map: Any) -> Non
 
 
 def test_a_unit_is_counted_once(feature_map: Any) -> None:
-    for groups, n in ((None, N), (GROUPS, len(set(GROUPS.tolist())))):
-        made = of(feature_map, PRIVATE, LABELS, groups)
-        counted = sum(
+    def counted(groups: Any, labels: Any) -> Any:
+        made = of(feature_map, PRIVATE, labels, groups)
+        found = sum(
             bounded_sum(
                 block, contributions.ONE, RESIDUAL_GRID**2, grouped=made.grouped
             )
-            for block in made.counts()
+            for block in made.counts(3)
         )
-        weight = 1 if groups is None else 256
-        assert counted[0, 0] == pytest.approx(n * weight * RESIDUAL_GRID, rel=0.01)
+        return found[0] / RESIDUAL_GRID / (1 if groups is None else 256)
+
+    np.testing.assert_array_equal(counted(None, LABELS), np.bincount(LABELS))
+    one_class = counted(GROUPS, np.zeros(N, dtype=np.int64))
+    assert one_class[0] == pytest.approx(len(set(GROUPS.tolist())), rel=0.01)
+    assert counted(GROUPS, LABELS).sum() < len(set(GROUPS.tolist())) * 3**0.5
 
 
 def test_residuals_are_label_minus_probability(feature_map: Any) -> None:
@@ -227,7 +231,7 @@ def test_nothing_of_the_records_is_shown(feature_map: Any) -> None:
     assert repr(made) == "Contributions()"
     assert len(made) == N
     nobody = of(feature_map, PRIVATE[:0], LABELS[:0], GROUPS[:0])
-    assert list(nobody.counts()) == []
+    assert list(nobody.counts(2)) == []
 
 
 def test_a_record_too_long_for_exact_products_has_no_logits(feature_map: Any) -> None:

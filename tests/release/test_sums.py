@@ -36,12 +36,12 @@ def test_it_is_opened_once_and_charged_then() -> None:
     account = Budget(epsilon=9.0, delta=1e-5)
     asked = summer(account)
     with pytest.raises(MechanismStateError, match="no open mechanism"):
-        asked.count(Fraction(1, 2))
+        asked.count(2, Fraction(1, 2))
     asked.open(moments())
     assert len(account.events) == 1
     with pytest.raises(MechanismStateError, match="open mechanism already"):
         asked.open(moments())
-    assert asked.count(Fraction(1, 2)) == pytest.approx(60, abs=15)
+    assert asked.count(2, Fraction(1, 2)).sum() == pytest.approx(60, abs=15)
     assert repr(asked) == "Summer()"
 
 
@@ -49,9 +49,9 @@ def test_nothing_follows_a_step_that_failed() -> None:
     asked = summer(Budget(epsilon=9.0, delta=1e-5))
     asked.open(moments())
     with pytest.raises(BudgetExceededError):
-        asked.count(Fraction(2))
+        asked.count(2, Fraction(2))
     with pytest.raises(MechanismStateError, match="an earlier step failed"):
-        asked.count(Fraction(1, 2))
+        asked.count(2, Fraction(1, 2))
 
 
 def test_votes_keep_to_their_part_of_the_budget() -> None:

@@ -121,6 +121,20 @@ def test_the_bound_of_features_is_in_units_of_the_mechanism() -> None:
     assert 0.9 * longest < found <= longest
 
 
+def test_steps_start_from_frequencies_where_a_class_is_rare() -> None:
+    X, _ = data(300, 2)
+    even = steps_for(X, 2, 300)
+    even.start_at(np.array([0.7, 0.3]))
+    assert (even.logits == 0).all()
+    rare = steps_for(X, 2, 300)
+    rare.start_at(np.array([0.98, 0.02]))
+    np.testing.assert_allclose(rare.logits, math.log(0.02 / 0.98), rtol=1e-5)
+    three = steps_for(X, 3, 300)
+    three.start_at(np.array([0.9, 0.09, 0.01]))
+    shares = np.exp(three.logits[0])
+    np.testing.assert_allclose(shares / shares.sum(), [0.9, 0.09, 0.01], rtol=1e-5)
+
+
 def test_more_signal_takes_more_steps() -> None:
     assert [n_steps(26_000, mu) for mu in (0.034, 0.09, 0.27, 0.92)] == [2, 3, 4, 5]
     assert n_steps(10, 0.01) == 1

@@ -67,14 +67,11 @@ class Contributions:
     def __len__(self) -> int:
         return len(self._labels)
 
-    def counts(self) -> Iterator[Block]:
-        """Yield a 1 for each unit."""
+    def counts(self, n_classes: int) -> Iterator[Block]:
+        """Yield a 1 for the class of each record; a unit has a length of 1 in all."""
         for rows, sizes in self._blocks():
-            counted = np.full((len(rows), 1), float(RESIDUAL_GRID))
-            if sizes is not None:  # the first record of each unit
-                counted[:] = 0
-                counted[np.cumsum(sizes) - sizes] = RESIDUAL_GRID
-            yield _constant_block(counted, sizes)
+            codes = self._labels[rows, None] == np.arange(n_classes)
+            yield _constant_block(codes * float(RESIDUAL_GRID), sizes)
 
     def gradients(self, question: Question) -> Iterator[Block]:
         """Yield what each record says about a current model."""

@@ -8,7 +8,6 @@ both against the true labels: teachers who know nothing new change nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -45,12 +44,12 @@ def learn_by_both(
     with account.checkpoints() as kept:
         votes = panel.votes(private, public.table, classes, account.seed, kept)
         fit = MomentsFit(private, public, account, setting, n_classes=len(classes))
-        n = fit.count(n_records, COUNT)
-        counted = Fraction(0) if n_records is not None else COUNT
-        found = fit.regress(n, 1 - counted - CALIBRATION - VOTES)
+        counts = fit.count(n_records, COUNT)
+        found = fit.regress(counts, 1 - COUNT - CALIBRATION - VOTES)
         corrections = _ask(votes, fit, found, public, account, len(classes))
         own = corrections.logits(public.dense_cells, found.logits)
         sources = [found.source(), _source(found, corrections)]
+        n = float(counts.sum())
         stack = fit.stack(sources, [found.logits, own], n, CALIBRATION)
     return published_model(
         *(public, table, found, stack, classes, class_weight, fit.spending),

@@ -123,16 +123,17 @@ class MomentsFit:
     def step(self, step: int) -> None:
         self._summer.step = step
 
-    def count(self, n_records: int | None, part: Fraction) -> float:
-        """Return the caller's number of records, or a noisy one."""
-        if n_records is not None:
-            return float(n_records)
-        found = self._summer.count(part)
-        self.note(1, part)
-        return max(found, 1.0)
+    def count(self, n_records: int | None, part: Fraction) -> Floats:
+        """Return a noisy count of each class; all together are the caller's number of
+        records, if there is one.
+        """
+        found = np.maximum(self._summer.count(self._n_classes, part), 1.0)
+        self.note(self._n_classes, part)
+        return found if n_records is None else found * (n_records / found.sum())
 
-    def regress(self, n_records: float, part: Fraction) -> Regression:
-        """Take Newton steps for a part of the budget."""
+    def regress(self, counts: Floats, part: Fraction) -> Regression:
+        """Take Newton steps for a part of the budget, from the classes' frequencies."""
+        n_records = float(counts.sum())
         steps = n_steps(n_records, self._shift * math.sqrt(part))
         newton = NewtonSteps(
             self._public.points,
@@ -140,6 +141,7 @@ class MomentsFit:
             n_records=n_records,
             parts=[part / steps] * steps,
         )
+        newton.start_at(counts / n_records)
         with Progress("Summing over the records", steps) as progress:
             while not newton.done:
                 asked, noisy = self._summer.gradient(newton.next())
@@ -184,9 +186,9 @@ def learn_by_moments(
 ) -> Published:
     """Publish a linear model of public features, calibrated against the labels."""
     fit = MomentsFit(private, public, account, setting, n_classes=len(classes))
-    n = fit.count(n_records, COUNT)
-    counted = Fraction(0) if n_records is not None else COUNT
-    found = fit.regress(n, 1 - counted - CALIBRATION)
+    counts = fit.count(n_records, COUNT)
+    found = fit.regress(counts, 1 - COUNT - CALIBRATION)
+    n = float(counts.sum())
     stack = fit.stack([found.source()], [found.logits], n, CALIBRATION)
     return published_model(
         public, table, found, stack, classes, class_weight, fit.spending

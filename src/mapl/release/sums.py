@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mapl.arrays import Singles
+from mapl.arrays import Floats, Singles
 from mapl.errors import MechanismStateError
 from mapl.features.contributions import ONE, Contributions, Source
 from mapl.features.maps import FeatureMap
@@ -54,22 +54,22 @@ class Summer:
         self.account.charge(mechanism.event)
         self._mechanism = mechanism
 
-    def count(self, part: Fraction) -> float:
-        """Return about how many units there are."""
+    def count(self, n_classes: int, part: Fraction) -> Floats:
+        """Return about how many units of each class there are."""
 
         def answer(mechanism: Moments, commit: Callable[[], None]) -> NoisySum:
             return mechanism.answer(
-                self._contributions.counts(),
+                self._contributions.counts(n_classes),
                 ONE,
                 squared_length=_COUNT_LENGTH,
                 part=part,
-                columns=1,
+                columns=n_classes,
                 grouped=self._contributions.grouped,
                 before_draw=commit,
             )
 
         noisy = self._next(b"count", lambda _: answer)
-        return float(noisy.total[0, 0] / ONE.matrices[0][0, 0] / RESIDUAL_GRID)
+        return np.asarray(noisy.total[0] / ONE.matrices[0][0, 0] / RESIDUAL_GRID)
 
     def gradient(self, question: Question) -> tuple[Question, NoisySum]:
         """Return the noisy gradient, with the question that it answers."""

@@ -38,6 +38,8 @@ _TWO_CLASS_WAVES = 3  # quarters: the weight of the waves, which are worth more 
 _LEAD = 4.0  # of twice the log-likelihood: the least for which waves are kept
 _LEAST_NOISE = 1e-4  # squared, relative to the largest curvature
 _LEAST_SIGNAL = 0.01  # share of a direction that is signal, at a prior variance of 1
+_RARE = 0.2  # share of an even frequency, below which a class is rare
+_RAREST = 1e-3  # frequency that is started from, at least
 _ROWS = 2**11  # of a product
 _ITERATIONS, _SOLVED = 12, 1e-8  # of conjugate gradients
 _FEWEST_STEPS, _MOST_STEPS = 2, 5
@@ -110,6 +112,17 @@ class NewtonSteps:
     def logits(self) -> Floats:
         """Those of the public points, by the current weights."""
         return np.asarray(self._image @ self.weights, dtype=np.float64)
+
+    def start_at(self, frequencies: Floats) -> None:
+        """Start from the classes' frequencies where one of them is rare: else steps
+        would be spent on finding that out. Elsewhere an even start was better.
+        """
+        if frequencies.min() * len(frequencies) >= _RARE:
+            return
+        logits = np.log(np.clip(frequencies, _RAREST, 1.0))
+        if self.weights.shape[1] == 1:
+            logits = logits[1:] - logits[:1]
+        self.weights[-1] = logits / float(self._image[0, -1])  # of the constant
 
     def look(self) -> None:
         """Compute the probabilities of the points by the current weights."""

@@ -24,7 +24,7 @@ from mapl.privacy.moments import Block, LinearMap, are_exact
 from mapl.records.table import Table
 
 _ROWS = 2**11  # of a block, unless a unit has more
-_MOST_BYTES = 96 * 2**20  # of encoded records that are kept
+_MOST_BYTES = 32 * 2**20  # of encoded records that are kept
 
 ONE = LinearMap([np.full((1, 1), 2.0**8)])
 """The linear map of records that say nothing but their residuals."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 
 from mapl.arrays import Array, Floats, Ints, Singles, Words
 from mapl.features.maps import FeatureMap
 from mapl.privacy.gradients import (
+    CONSTANT,
     RESIDUAL_GRID,
     WEIGHT_GRID,
     Question,
@@ -26,10 +26,10 @@ from mapl.records.table import Table
 _ROWS = 2**11  # of a block, unless a unit has more
 _MOST_BYTES = 32 * 2**20  # of encoded records that are kept
 
-ONE = LinearMap([np.full((1, 1), 2.0**8)])
+ONE = LinearMap([np.full((1, 1), float(CONSTANT))])
 """The linear map of records that say nothing but their residuals."""
 
-Source = Callable[[Table, Floats], Floats]
+Source = Callable[[Floats], Floats]
 """Logits of a published model: a function of each record alone, in integers."""
 
 
@@ -119,8 +119,7 @@ class Contributions:
             cells = self._cells(number, rows, waves=True)
             good = are_exact(cells)[:, None]
             cells = np.where(good, cells, 0.0)
-            table = self._table.take(rows)
-            own = [np.where(good, source(table, cells), np.nan) for source in sources]
+            own = [np.where(good, source(cells), np.nan) for source in sources]
             found.append([logits.astype(np.float32) for logits in own])
         return found
 
@@ -191,10 +190,10 @@ def _run_lengths(sorted_units: Words) -> Ints:
     return np.diff(np.append(starts, len(sorted_units)))
 
 
-def linear_source(weights: Floats) -> Any:
+def linear_source(weights: Floats) -> Source:
     """Return the logits of a linear model of the cells, as a `Source`."""
 
-    def logits(table: Table, cells: Floats) -> Floats:
+    def logits(cells: Floats) -> Floats:
         return class_logits(cells, weights)
 
     return logits

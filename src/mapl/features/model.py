@@ -78,7 +78,12 @@ def to_plain(feature_map: FeatureMap, schema: Schema) -> dict[str, Any]:
         "free": list(columns.free),
         "many": None
         if many is None
-        else [many.mean, many.scale, many.projection.directions, _divisor(many)],
+        else [
+            many.mean,
+            many.scale,
+            many.projection.directions,
+            many.projection.divisor,
+        ],
         "texts": [
             [w.vocabulary, w.rarity, p.directions, p.divisor]
             for w, p in feature_map.texts
@@ -86,10 +91,6 @@ def to_plain(feature_map: FeatureMap, schema: Schema) -> dict[str, Any]:
         "waves": [[w.directions, w.phase] for w in feature_map.waves],
         "centre": feature_map.centre,
     }
-
-
-def _divisor(many: ManyNumbers) -> float:
-    return many.projection.divisor
 
 
 def from_plain(plain: dict[str, Any]) -> tuple[FeatureMap, Schema]:

@@ -90,7 +90,7 @@ def _source(found: Regression, corrections: Corrections) -> Source:
     """Return what the forest adds, as a function of each record alone."""
     first = found.source()
 
-    def logits(table: Table, cells: Floats) -> Floats:
-        return np.clip(corrections.exact(cells, first(table, cells)), -(2**24), 2**24)
+    def logits(cells: Floats) -> Floats:
+        return np.clip(corrections.exact(cells, first(cells)), -(2**24), 2**24)
 
     return logits

@@ -82,8 +82,18 @@ class Regression:
 
     def source(self) -> Source:
         """Return the model's logits as a function of each record alone."""
-        source: Source = linear_source(self.weights)
-        return source
+        return linear_source(self.weights)
+
+
+def _contributions(private: PrivateRecords, public: PublicMap) -> Contributions:
+    """Return the records as what they contribute; keys order those of one unit."""
+    return Contributions(
+        private.table,
+        np.where(private.usable, private.codes, -1),
+        public.feature_map,
+        units=private.units,
+        keys=None if private.units is None else private.keys,
+    )
 
 
 class MomentsFit:
@@ -98,15 +108,7 @@ class MomentsFit:
         *,
         n_classes: int,
     ) -> None:
-        labels = np.where(private.usable, private.codes, -1)
-        units = private.units
-        self._contributions = Contributions(
-            private.table,
-            labels,
-            public.feature_map,
-            units=units,
-            keys=private.keys if units is not None else None,
-        )
+        self._contributions = _contributions(private, public)
         self._public, self._n_classes = public, n_classes
         self._summer = Summer(self._contributions, public.feature_map, account)
         self.mechanism = setting.make_moments()
@@ -255,15 +257,8 @@ def learn_labels_by_moments(
     class_weight: str | Mapping[Any, float] | None = None,
 ) -> Published:
     """Publish the sum of each class's features once; every step after it is free."""
-    labels = np.where(private.usable, private.codes, -1)
     columns = 1 if len(classes) == 2 else len(classes)
-    records = Contributions(
-        private.table,
-        labels,
-        public.feature_map,
-        units=private.units,
-        keys=private.keys,
-    )
+    records = _contributions(private, public)
     summer = Summer(records, public.feature_map, account)
     summer.open(setting.make_moments())
     newton = NewtonSteps(

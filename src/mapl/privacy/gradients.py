@@ -24,6 +24,7 @@ _STEPS = 2**11  # entries of a table for a logit of 1
 _FARTHEST = 16  # logit in a table
 _EXP_GRID = 2**30  # integer steps of exp(0)
 _LARGEST_WEIGHT = 2.0**36
+CONSTANT = 2**8  # integer steps of a record that says nothing but its residuals
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,8 @@ def pack(question: Question | StackQuestion) -> bytes:
     """Return a question as bytes, for a ledger."""
     file = io.BytesIO()
     values = {f.name: getattr(question, f.name) for f in fields(question)}
-    values["part"] = np.array([*values["part"].as_integer_ratio()], dtype=object)
-    values["part"] = np.array([str(part) for part in values["part"]])
+    ratio = values["part"].as_integer_ratio()
+    values["part"] = np.array([str(number) for number in ratio])
     np.savez(file, **values)
     return zlib.compress(file.getvalue(), 1)
 
@@ -145,7 +146,8 @@ def class_logits(cells: Floats, weights: Floats) -> Floats:
     if logits.shape[1] == 1:
         half = np.floor(logits / 2)
         logits = np.concatenate((-half, half), axis=1)
-    else:
+    else:  # clipped first, so that the sum of all classes is exact
+        logits = np.clip(logits, -(2.0**40), 2.0**40)
         logits = logits - np.rint(logits.mean(axis=1, keepdims=True))
     return np.clip(logits, -_FARTHEST * WEIGHT_GRID, _FARTHEST * WEIGHT_GRID)
 

@@ -13,11 +13,15 @@ from fractions import Fraction
 import numpy as np
 
 from mapl.arrays import Floats
-from mapl.privacy.gradients import RESIDUAL_GRID, WEIGHT_GRID, StackQuestion
+from mapl.privacy.gradients import (
+    CONSTANT,
+    RESIDUAL_GRID,
+    WEIGHT_GRID,
+    StackQuestion,
+)
 from mapl.privacy.moments import LENGTH_UNIT, NoisySum
 from mapl.student.newton import bound_by_mass
 
-_CONSTANT = 2**8  # of `mapl.features.contributions.ONE`
 _COARSE = 2**10  # steps of a logit of 1 where it is a feature
 _CUT = 0.002  # of all length: what is cut off makes a model look too modest
 _SCALE_SPREAD, _BIAS_SPREAD = 0.25, 0.01  # prior variances
@@ -63,7 +67,7 @@ class Stack:
         for z in slopes:
             squared += (z - (shares * z).sum(axis=1, keepdims=True)) ** 2
         bound = bound_by_mass(np.sqrt(np.maximum(squared, 0)), shares, _CUT)
-        unit = _CONSTANT * RESIDUAL_GRID
+        unit = CONSTANT * RESIDUAL_GRID
         return StackQuestion(
             np.rint(self.scales * WEIGHT_GRID),
             np.rint(self.biases * WEIGHT_GRID),
@@ -74,7 +78,7 @@ class Stack:
 
     def take(self, noisy: NoisySum) -> None:
         """Follow a published gradient: what is known is a Gaussian, updated by it."""
-        unit = _CONSTANT * RESIDUAL_GRID
+        unit = CONSTANT * RESIDUAL_GRID
         gradient, sigma = noisy.total[0] / unit, noisy.sigma / unit
         hessian = self._hessian()
         noise = hessian + np.eye(len(hessian)) * sigma**2

@@ -54,7 +54,7 @@ from mapl.privacy.noisy_counts import steps_per_query
 from mapl.records.encoding import public_features
 from mapl.release.account import Budget
 from mapl.release.labeler import Labeler
-from mapl.student.fitting import fit_to_rounds
+from mapl.student.fitting import fit_to_shares
 from mapl.student.one_batch import OneBatch
 from mapl.student.rounds import Rounds
 from mapl.teachers.panel import ask
@@ -288,7 +288,7 @@ def taught(
             while not rounds.done:
                 rounds.take(labeler.shares(*rounds.next()))
         classes = np.arange(mechanism.n_classes)
-        return fit_to_rounds(student, pool, rounds.result(), features, classes)
+        return fit_to_shares(student, pool, rounds.result().smooth, classes)
     batch = OneBatch(len(pool), mechanism, seed=run)
     batch.take(labeler.labels(batch.rows))
     if not (batch.labels != ABSTAIN).any():

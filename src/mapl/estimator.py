@@ -34,7 +34,7 @@ from mapl.parameters import (
     warn_of_noise,
     warn_unsafe_use,
 )
-from mapl.planning.choice import METHODS, choose_method, choose_setting
+from mapl.planning.choice import METHODS, REQUESTS, choose_method, choose_setting
 from mapl.planning.settings import Setting
 from mapl.publish import certificate
 from mapl.records import private as records
@@ -427,7 +427,7 @@ class PrivateClassifier(
         names = ("n_teachers_", "mechanism", "privacy", "_grouped")
         params = {name: getattr(self, name) for name in names}
         if self.method_ != "votes":
-            params |= {"method": self.method_ + "/1", "n_records": self.n_records}
+            params |= {"method": REQUESTS[self.method_], "n_records": self.n_records}
         params |= {"epsilon": float(self.epsilon), "delta": float(self.delta)}
         if self.plan is not None:
             params["plan"] = (self.plan.name, self.plan.event.to_json())

@@ -11,7 +11,6 @@ import joblib
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 
@@ -57,12 +56,6 @@ def check_class_weight(class_weight: Any, method: str) -> None:
                 "class_weight must be 'balanced', or a dict of labels to positive "
                 f"numbers, got {class_weight!r}."
             )
-
-
-def is_linear(classifier: Any) -> bool:
-    """Whether a classifier, or the end of a pipeline, is linear in scikit-learn."""
-    last = classifier[-1] if isinstance(classifier, Pipeline) else classifier
-    return any(kind.__name__ == "LinearClassifierMixin" for kind in type(last).mro())
 
 
 def seed_names(model: Any) -> list[str]:

@@ -16,17 +16,14 @@ from mapl.features.maps import FeatureMap
 from mapl.privacy.gradients import (
     RESIDUAL_GRID,
     WEIGHT_GRID,
-    Question,
-    StackQuestion,
     class_logits,
     exact_weights,
-    pack,
     probabilities_of,
     residuals_of,
     stack_residuals,
-    unpack,
 )
 from mapl.privacy.moments import bounded_sum
+from mapl.privacy.questions import Question, StackQuestion, pack, unpack
 from mapl.records.keys import group_keys, record_keys
 from mapl.records.schema import Schema
 from mapl.records.table import canonical_table

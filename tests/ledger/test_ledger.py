@@ -55,7 +55,7 @@ from mapl.ledger.transaction import Transaction, WriteLock
 from mapl.methods import votes
 from mapl.privacy.events import Event, GaussianEvent, SparseVectorEvent
 from mapl.student.rounds import Rounds
-from mapl.teachers import panel, voting
+from mapl.teachers import training, voting
 
 EVENT = GaussianEvent(sigma=Fraction(40), steps=100)
 FORK = get_context("fork")
@@ -1121,11 +1121,11 @@ def test_no_teacher_is_kept_of_a_fit_that_is_refused(
     ledger = made(url, epsilon=1.5)
     X, y, pool = records()
 
-    def ask(*args: Any, **kwargs: Any) -> Any:
+    def train(*args: Any, **kwargs: Any) -> Any:
         charge(ledger, b"another job")
-        return panel.ask(*args, **kwargs)
+        return training.train(*args, **kwargs)
 
-    monkeypatch.setattr("mapl.teachers.voting.ask", ask)
+    monkeypatch.setattr(voting, "train", train)
     model = learner(url, DecisionTreeClassifier())
     with pytest.raises(BudgetExceededError):
         model.fit(X, y, X_public=pool)

@@ -271,3 +271,10 @@ def test_persons_are_protected_at_a_small_epsilon_too() -> None:
     model(epsilon=0.01, delta=1e-6).fit(X, y, X_public=pool, groups=groups)
     with pytest.raises(ParameterError, match=r"at least about 0\.001"):
         model(epsilon=1e-5).fit(X, y, X_public=pool)
+
+
+def test_classes_look_rare_by_evidence_only() -> None:
+    counts = np.array([400.0, 500.0, 40.0])
+    np.testing.assert_allclose(moments.shrunk_counts(counts, 1.0), counts, rtol=0.01)
+    even = moments.shrunk_counts(counts, 300.0)
+    np.testing.assert_allclose(even, counts.mean())

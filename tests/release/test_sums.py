@@ -9,12 +9,12 @@ import pytest
 from mapl.errors import BudgetExceededError, MechanismStateError
 from mapl.features.contributions import Contributions
 from mapl.features.maps import FeatureMap
-from mapl.privacy.charged_dissent import ChargedDissent
 from mapl.privacy.moments import Moments
+from mapl.privacy.questions import SoftQuestion
+from mapl.privacy.soft_dissent import GRID
 from mapl.records.schema import Schema
 from mapl.records.table import canonical_table
 from mapl.release.account import Budget
-from mapl.release.labeler import Labeler
 from mapl.release.sums import Summer
 
 X = np.random.default_rng(0).normal(size=(60, 2))
@@ -41,7 +41,9 @@ def test_it_is_opened_once_and_charged_then() -> None:
     assert len(account.events) == 1
     with pytest.raises(MechanismStateError, match="open mechanism already"):
         asked.open(moments())
-    assert asked.count(2, Fraction(1, 2)).sum() == pytest.approx(60, abs=15)
+    counts, sigma = asked.count(2, Fraction(1, 2))
+    assert counts.sum() == pytest.approx(60, abs=15)
+    assert 1 < sigma < 2
     assert repr(asked) == "Summer()"
 
 
@@ -54,23 +56,17 @@ def test_nothing_follows_a_step_that_failed() -> None:
         asked.count(2, Fraction(1, 2))
 
 
-def test_votes_keep_to_their_part_of_the_budget() -> None:
-    votes = np.zeros((20, 5), dtype=np.int8)
-    labeler = Labeler(votes, n_classes=2, account=Budget(epsilon=9.0, delta=1e-5))
+def test_soft_votes_keep_to_their_part_of_the_budget() -> None:
+    asked = summer(Budget(epsilon=9.0, delta=1e-5))
     sums = moments()
-    small = ChargedDissent(sigma=3, dissents=50, n_teachers=20, n_classes=2)
-    with pytest.raises(BudgetExceededError, match="more than their part"):
-        labeler.open_within(sums, small, part=Fraction(1, 10))
-    assert sums.state()["left"] == "1"
-    sigma = sums.sigma(2 * 50, Fraction(1, 10))
-    fair = ChargedDissent(sigma=sigma, dissents=50, n_teachers=20, n_classes=2)
-    with pytest.raises(BudgetExceededError, match="coordinates"):
-        labeler.open_within(
-            Moments(squared_shift=Fraction(1), coordinates=9),
-            fair,
-            part=Fraction(1, 10),
-        )
-    labeler.open_within(sums, fair, part=Fraction(1, 10))
+    asked.open(sums)
+    shares = np.full((20, 5, 2), GRID // 2, dtype=np.uint8)
+    guess = np.tile([GRID, 0], (5, 1))
+    question = SoftQuestion(guess, 10**4, Fraction(1, 10))
+    answered, noisy = asked.soft_votes(shares, question)
+    assert answered is question
+    assert noisy.total.shape == (5, 2)
     assert sums.state()["left"] == "9/10"
-    with pytest.raises(MechanismStateError, match="open mechanism already"):
-        labeler.open_within(sums, fair, part=Fraction(1, 10))
+    assert noisy.sigma == float(sums.sigma(2 * 10**4, Fraction(1, 10))) / GRID / 20
+    with pytest.raises(BudgetExceededError):
+        asked.soft_votes(shares, SoftQuestion(guess, 10**4, Fraction(1)))

@@ -141,3 +141,10 @@ class UsesOpenFiles(Careless):
         except OSError:
             pass
         return int(seen)
+
+
+class OddProbabilities(Careless):
+    """Has probabilities that are none."""
+
+    def predict_proba(self, X: Any) -> Any:
+        return np.full((len(X), 2), np.nan)

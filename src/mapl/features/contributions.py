@@ -12,8 +12,6 @@ from mapl.privacy.gradients import (
     CONSTANT,
     RESIDUAL_GRID,
     WEIGHT_GRID,
-    Question,
-    StackQuestion,
     class_logits,
     one_hot_labels,
     probabilities_of,
@@ -21,6 +19,7 @@ from mapl.privacy.gradients import (
     stack_residuals,
 )
 from mapl.privacy.moments import Block, LinearMap, are_exact
+from mapl.privacy.questions import Question, StackQuestion
 from mapl.records.table import Table
 
 _ROWS = 2**11  # of a block, unless a unit has more

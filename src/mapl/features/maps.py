@@ -140,7 +140,9 @@ class FeatureMap:
         parts = found._dense_parts(points)
         rng = np.random.default_rng(seed)
         farthest = found.farthest
-        found.waves = [Waves.of(parts, farthest, f, rng) for f in _FREQUENCIES]
+        # What words say adds up: waves of them would be noise.
+        frequencies = () if texts else _FREQUENCIES
+        found.waves = [Waves.of(parts, farthest, f, rng) for f in frequencies]
         found._take_metric(found.encode(points))
         return found, rows
 

@@ -1,31 +1,36 @@
 """Moments first; then teachers say where they know better, and labels decide.
 
-The moments' model is the guess of charged dissent, so that teachers pay only where they
-disagree with it. A forest learns what they say; one more sum over the records weighs
-both against the true labels: teachers who know nothing new change nothing.
+The moments' model is the guess, so that teachers pay only for what they say beyond it.
+A forest learns what they say; one more sum over the records weighs both against the
+true labels: teachers who know nothing new change nothing.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from mapl.arrays import Array, Floats, Integers
+from mapl.arrays import Array, Floats, Ints
 from mapl.features.contributions import Source
 from mapl.methods.moments import MomentsFit, PublicMap, Regression, published_model
 from mapl.methods.published import Published
 from mapl.methods.votes import Panel
 from mapl.planning.choice import CALIBRATION, COUNT, VOTES
-from mapl.planning.settings import Setting, dissents_for
-from mapl.privacy.charged_dissent import ChargedDissent
+from mapl.planning.settings import Setting
+from mapl.privacy.questions import SoftQuestion
+from mapl.privacy.soft_dissent import GRID, expected_price, on_grid
 from mapl.records.private import PrivateRecords
 from mapl.records.table import Table
 from mapl.release.account import Account
-from mapl.release.labeler import Labeler
-from mapl.student.corrections import AskedAgain, Corrections
+from mapl.student.corrections import Corrections
 from mapl.student.stacking import stacked_probabilities
+
+_MOST_POINTS = 4000  # that teachers are asked about
+_MARGIN = 1.5  # of a teacher's stock over what public teachers pay
+_LEAST_DEVIATION = 0.02  # from the guess, that teachers can pay for
 
 
 def learn_by_both(
@@ -41,15 +46,27 @@ def learn_by_both(
     class_weight: str | Mapping[Any, float] | None = None,
 ) -> Published:
     """Publish a model of moments, corrected by teachers where labels bear them out."""
+    rows = _asked_rows(len(public.table), account.seed)
+    points = public.table.take(rows)
     with account.checkpoints() as kept:
-        votes = panel.votes(private, public.table, classes, account.seed, kept)
+        shares = panel.votes(private, points, classes, account.seed, kept, soft=True)
         fit = MomentsFit(private, public, account, setting, n_classes=len(classes))
         counts = fit.count(n_records, COUNT)
+        n = float(counts.sum())
         found = fit.regress(counts, 1 - COUNT - CALIBRATION - VOTES)
-        corrections = _ask(votes, fit, found, public, account, len(classes))
+        expected = stacked_probabilities(
+            [found.logits[rows]], np.ones(1), np.zeros(len(classes))
+        )
+        question = _question(panel, points, expected, n, classes, account.seed)
+        noisy = fit.soft_votes(shares, question)
+        corrections = Corrections.of(
+            public.dense_cells[rows],
+            found.logits[rows],
+            noisy.total - expected,
+            noisy.sigma,
+        )
         own = corrections.logits(public.dense_cells, found.logits)
         sources = [found.source(), _source(found, corrections)]
-        n = float(counts.sum())
         stack = fit.stack(sources, [found.logits, own], n, CALIBRATION)
     return published_model(
         *(public, table, found, stack, classes, class_weight, fit.spending),
@@ -57,33 +74,33 @@ def learn_by_both(
     )
 
 
-def _ask(
-    votes: Integers,
-    fit: MomentsFit,
-    found: Regression,
-    public: PublicMap,
-    account: Account,
-    n_classes: int,
-) -> Corrections:
-    """Ask the teachers about the public points, and learn what they say."""
-    dissents = dissents_for(votes.shape[1])
-    mechanism = ChargedDissent(
-        sigma=fit.mechanism.sigma(2 * dissents, VOTES),
-        dissents=dissents,
-        n_teachers=len(votes),
-        n_classes=n_classes,
-    )
-    labeler = Labeler(
-        votes, n_classes=n_classes, account=account, steps_before=fit.step
-    )
-    labeler.open_within(fit.mechanism, mechanism, part=VOTES)
-    shares = stacked_probabilities([found.logits], np.ones(1), np.zeros(n_classes))
-    asking = AskedAgain(shares, mechanism)
-    while not asking.done:
-        asking.take(labeler.shares(*asking.next()))
-    fit.step = labeler.step
-    fit.note(len(asking.spent) * votes.shape[1], VOTES)
-    return asking.corrections(public.dense_cells, found.logits)
+def _asked_rows(n_points: int, seed: int) -> Ints:
+    """Return the points to ask about: more points would each have more noise."""
+    order = np.random.default_rng(seed).permutation(n_points)
+    return np.sort(order[:_MOST_POINTS])
+
+
+def _question(
+    panel: Panel,
+    points: Table,
+    expected: Floats,
+    n_records: float,
+    classes: Array,
+    seed: int,
+) -> SoftQuestion:
+    """Return the guess, and what teachers may pay: half as much again as those do who
+    learned from public points with labels that the model made up.
+    """
+    guess = on_grid(expected).astype(np.int64)
+    if not hasattr(panel.estimator, "predict_proba"):  # whole votes, so a whole guess
+        guess = GRID * (guess.argmax(axis=1)[:, None] == np.arange(len(classes)))
+    drawn = np.random.default_rng(seed).random((len(expected), 1))
+    codes = np.minimum((expected.cumsum(axis=1) < drawn).sum(axis=1), len(classes) - 1)
+    size = max(2, int(n_records / panel.n_teachers))
+    shares = panel.public_shares(points, codes, size, classes, seed)
+    price = float(expected_price(shares, guess).mean())
+    least = _LEAST_DEVIATION**2 * GRID**2 * len(guess)
+    return SoftQuestion(guess, math.ceil(_MARGIN * max(price, least)), VOTES)
 
 
 def _source(found: Regression, corrections: Corrections) -> Source:

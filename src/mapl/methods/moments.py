@@ -14,15 +14,16 @@ from typing import Any
 import numpy as np
 from sklearn.pipeline import make_pipeline
 
-from mapl.arrays import Array, Floats
+from mapl.arrays import Array, Floats, Integers
 from mapl.features.contributions import Contributions, Source, linear_source
 from mapl.features.maps import GRID, FeatureMap
 from mapl.features.model import PublicFeatures
 from mapl.methods.published import Published
 from mapl.planning.choice import CALIBRATION, COUNT
 from mapl.planning.settings import Setting
-from mapl.privacy.gradients import RESIDUAL_GRID, WEIGHT_GRID, Question
-from mapl.privacy.moments import LARGEST_WEIGHT
+from mapl.privacy.gradients import RESIDUAL_GRID, WEIGHT_GRID
+from mapl.privacy.moments import LARGEST_WEIGHT, NoisySum
+from mapl.privacy.questions import Question, SoftQuestion
 from mapl.progress import Progress
 from mapl.records.private import PrivateRecords
 from mapl.records.table import Table
@@ -116,21 +117,12 @@ class MomentsFit:
         self._shift = math.sqrt(self.mechanism.event.squared_shift)
         self.spending: list[tuple[int, float]] = []
 
-    @property
-    def step(self) -> int:
-        """How many steps of the job were taken."""
-        return self._summer.step
-
-    @step.setter
-    def step(self, step: int) -> None:
-        self._summer.step = step
-
     def count(self, n_records: int | None, part: Fraction) -> Floats:
         """Return a noisy count of each class; all together are the caller's number of
         records, if there is one.
         """
-        found = np.maximum(self._summer.count(self._n_classes, part), 1.0)
-        self.note(self._n_classes, part)
+        found = shrunk_counts(*self._summer.count(self._n_classes, part))
+        self._note(self._n_classes, part)
         return found if n_records is None else found * (n_records / found.sum())
 
     def regress(self, counts: Floats, part: Fraction) -> Regression:
@@ -148,7 +140,7 @@ class MomentsFit:
             while not newton.done:
                 asked, noisy = self._summer.gradient(newton.next())
                 newton.take(asked, noisy)
-                self.note(noisy.total.size, asked.part)
+                self._note(noisy.total.size, asked.part)
                 progress.advance(1)
         weights = newton.cell_weights(waves=True)
         logits = class_logits(newton.logits)
@@ -166,13 +158,29 @@ class MomentsFit:
         while not stack.done:
             asked, noisy = self._summer.stacked(sources, stack.next())
             stack.take(noisy)
-            self.note(noisy.total.size, asked.part)
+            self._note(noisy.total.size, asked.part)
         return stack
 
-    def note(self, numbers: int, part: Fraction) -> None:
+    def soft_votes(self, shares: Integers, question: SoftQuestion) -> NoisySum:
+        """Return teachers' mean probabilities, for a part of the budget."""
+        asked, noisy = self._summer.soft_votes(shares, question)
+        self._note(noisy.total.size, asked.part)
+        return noisy
+
+    def _note(self, numbers: int, part: Fraction) -> None:
         """Note how many numbers a step published, and for which part."""
         before = self.spending[-1][1] if self.spending else 0.0
         self.spending.append((numbers, before + float(part)))
+
+
+def shrunk_counts(counts: Floats, sigma: float) -> Floats:
+    """Return the most probable counts of classes, by how much they differ beyond noise:
+    else a class would look rare by chance.
+    """
+    mean = float(counts.mean())
+    signal = max(0.0, float(counts.var()) - sigma**2)
+    kept = signal / max(signal + sigma**2, 1e-9)
+    return np.maximum(mean + kept * (counts - mean), 1.0)
 
 
 def learn_by_moments(

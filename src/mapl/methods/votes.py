@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mapl.arrays import Array, Integers
+import numpy as np
+
+from mapl.arrays import Array, Integers, Ints
 from mapl.errors import MaplError
 from mapl.learners import set_seeds
 from mapl.methods.published import Published
@@ -16,10 +18,12 @@ from mapl.records.private import PrivateRecords
 from mapl.records.table import Table
 from mapl.release.account import Account
 from mapl.release.labeler import Labeler
-from mapl.student.fitting import fit_to_rounds
+from mapl.student.fitting import fit_to_shares
 from mapl.student.one_batch import OneBatch
 from mapl.student.rounds import Rounds, SoftLabels
 from mapl.teachers.voting import Checkpoints, Chunks, collect_votes
+
+_PUBLIC_TEACHERS = 3
 
 
 @dataclass(frozen=True)
@@ -39,12 +43,42 @@ class Panel:
         classes: Array,
         seed: int,
         kept: Checkpoints | None,
+        *,
+        soft: bool = False,
     ) -> Integers:
-        """Return the votes of all teachers on the public points. Private."""
-        before, rows = table.digest(), private.chunks(self.n_teachers, salt=seed)
+        """Return the votes of all teachers on the public points, or their
+        probabilities. Private.
+        """
+        rows = private.chunks(self.n_teachers, salt=seed)
+        chunks = Chunks(private.table.data, private.codes, rows, private.keys)
+        return self._collect(chunks, table, classes, seed, kept, soft=soft)
+
+    def public_shares(
+        self, table: Table, codes: Ints, size: int, classes: Array, seed: int
+    ) -> Integers:
+        """Return the probabilities of a few teachers that learned from public points
+        with made-up labels. Public.
+        """
+        rng = np.random.default_rng(seed)
+        rows = [rng.integers(0, len(codes), size) for _ in range(_PUBLIC_TEACHERS)]
+        nobody = np.zeros((len(codes), 1), dtype=np.uint64)
+        chunks = Chunks(table.data, codes, rows, nobody)
+        return self._collect(chunks, table, classes, seed, None, soft=True)
+
+    def _collect(
+        self,
+        chunks: Chunks,
+        table: Table,
+        classes: Array,
+        seed: int,
+        kept: Checkpoints | None,
+        *,
+        soft: bool,
+    ) -> Integers:
+        before = table.digest()
         votes = collect_votes(
             self.estimator,
-            Chunks(private.table.data, private.codes, rows, private.keys),
+            chunks,
             table.data,
             labels=classes,
             random_state=seed,
@@ -52,6 +86,7 @@ class Panel:
             seconds_each=self.seconds_each,
             time_limit=self.time_limit,
             checkpoints=kept,
+            soft=soft,
         )
         if table.digest() != before:
             raise MaplError(
@@ -83,9 +118,7 @@ def learn_by_votes(
     if isinstance(answers, OneBatch):
         fitted = answers.fit(student, pool, classes, on_abstain=on_abstain)
         return Published(fitted, answers.labels, None, [answers.spending()])
-    fitted = fit_to_rounds(
-        student, pool, answers, features, classes, n_jobs=panel.n_jobs
-    )
+    fitted = fit_to_shares(student, pool, answers.smooth, classes)
     spending = list(zip(answers.asked, answers.spent, strict=True))
     return Published(fitted, answers.labels, answers.noisy, spending)
 

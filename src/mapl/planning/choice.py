@@ -15,6 +15,8 @@ from mapl.privacy.sparse_vector import SparseVector
 from mapl.student.newton import n_steps
 
 METHODS = ("moments", "votes", "both")
+# How stored jobs name a method; another number where its steps have changed.
+REQUESTS = {"moments": "moments/1", "both": "both/2"}
 COUNT = Fraction(1, 50)  # part of the budget for the number of records
 CALIBRATION = Fraction(1, 50)  # for scales and biases
 VOTES = Fraction(1, 10)  # for teachers who correct the moments
@@ -64,7 +66,7 @@ def moments_setting(
     mu = math.sqrt(shift)
     feasible = n_records is None or n_records * mu >= _LEAST_SIGNAL
     feasible &= shift >= _LEAST_SHIFT
-    steps = "1 to 5" if n_records is None else str(n_steps(n_records, mu))
+    steps = "2 to 5" if n_records is None else str(n_steps(n_records, mu))
     each = n_records // n_teachers if n_records and n_teachers else None
     why = f"sums over all records in {steps} steps, each record for itself"
     if n_teachers:

@@ -7,16 +7,12 @@ integers below 2^53 are exact in float64, in any order and on any number of thre
 
 from __future__ import annotations
 
-import io
-import zlib
-from dataclasses import dataclass, fields
-from fractions import Fraction
 from functools import cache
-from typing import Any
 
 import numpy as np
 
 from mapl.arrays import Floats, Ints
+from mapl.privacy.questions import Question, StackQuestion
 
 RESIDUAL_GRID = 2**11  # integer steps of a residual of 1
 WEIGHT_GRID = 2**20  # of a logit of 1
@@ -25,58 +21,6 @@ _FARTHEST = 16  # logit in a table
 _EXP_GRID = 2**30  # integer steps of exp(0)
 _LARGEST_WEIGHT = 2.0**36
 CONSTANT = 2**8  # integer steps of a record that says nothing but its residuals
-
-
-@dataclass(frozen=True)
-class Question:
-    """A sum of gradients to be asked for. Public.
-
-    ``weights`` are integers, one column of them a class; a single one for two classes.
-    The waves have a weight of ``waves`` quarters. ``squared_length`` is the
-    bound of a contribution, ``part`` of the budget is what it costs.
-    """
-
-    weights: Floats
-    waves: int
-    squared_length: int
-    part: Fraction
-
-
-@dataclass(frozen=True)
-class StackQuestion:
-    """How to weigh several models' logits against the labels. Public.
-
-    ``scales`` are integers: those of the models' logits, in units of `WEIGHT_GRID`;
-    ``biases`` are the classes', in the same grid. ``units`` is what a logit is divided
-    by where it is a feature.
-    """
-
-    scales: Floats
-    biases: Floats
-    units: Floats
-    squared_length: int
-    part: Fraction
-
-
-def pack(question: Question | StackQuestion) -> bytes:
-    """Return a question as bytes, for a ledger."""
-    file = io.BytesIO()
-    values = {f.name: getattr(question, f.name) for f in fields(question)}
-    ratio = values["part"].as_integer_ratio()
-    values["part"] = np.array([str(number) for number in ratio])
-    np.savez(file, **values)
-    return zlib.compress(file.getvalue(), 1)
-
-
-def unpack(data: bytes) -> Any:
-    """Return the question that was packed."""
-    loaded = np.load(io.BytesIO(zlib.decompress(data)), allow_pickle=False)
-    values: dict[str, Any] = dict(loaded)
-    values["part"] = Fraction(*(int(part) for part in values["part"]))
-    values["squared_length"] = int(values["squared_length"])
-    if "waves" not in values:
-        return StackQuestion(**values)
-    return Question(**values | {"waves": int(values["waves"])})
 
 
 def exact_weights(weights: Floats) -> Floats:

@@ -8,16 +8,13 @@ import io
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from fractions import Fraction
 
 import numpy as np
 
 from mapl.arrays import Integers, Ints
-from mapl.errors import BudgetExceededError, MechanismStateError
+from mapl.errors import MechanismStateError
 from mapl.privacy.answers import ShareBatch
 from mapl.privacy.charged_dissent import ChargedDissent
-from mapl.privacy.curves import LEAST_REST, SMOOTHING
-from mapl.privacy.moments import Moments
 from mapl.privacy.noisy_counts import NoisyCount
 from mapl.privacy.noisy_max import NoisyMax
 from mapl.privacy.sparse_vector import SparseVector
@@ -40,44 +37,20 @@ class Labeler:
         *,
         n_classes: int,
         account: Account,
-        steps_before: int = 0,
     ) -> None:
         self._votes = Votes.from_predictions(predictions, n_classes=n_classes)
         self.account = account
         self._mechanism: Mechanism | None = None
-        self.step, self._failed = steps_before, False
+        self.step, self._failed = 0, False
 
     def open(self, mechanism: Mechanism) -> None:
         """Charge the whole price of a mechanism; from then on it may answer."""
-        self._refuse_second()
-        self.account.charge(mechanism.event)
-        self._mechanism = mechanism
-
-    def open_within(
-        self, moments: Moments, mechanism: ChargedDissent, *, part: Fraction
-    ) -> None:
-        """Open a mechanism that a part of another one's budget has paid for.
-
-        Unit steps under noise sigma are squared shifts of 1/(sigma^2 - 4): they add up
-        with those of sums. Proof: docs/proofs/smoothing.md, "Joining"
-        """
-        self._refuse_second()
-        event = mechanism.event
-        rest = event.sigma**2 - SMOOTHING**2
-        allowed = moments.event.squared_shift * part
-        if rest < LEAST_REST or event.steps / rest > allowed:
-            raise BudgetExceededError(
-                "The votes need more than their part of the budget. Nothing was "
-                "released."
-            )
-        moments.take(part, event.steps)
-        self._mechanism = mechanism
-
-    def _refuse_second(self) -> None:
         if self._mechanism is not None:
             raise MechanismStateError(
                 "This labeler has an open mechanism already. Make a new one."
             )
+        self.account.charge(mechanism.event)
+        self._mechanism = mechanism
 
     def labels(self, rows: Ints) -> Ints:
         """Return the open mechanism's labels for some of the points, once."""

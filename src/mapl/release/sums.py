@@ -14,21 +14,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mapl.arrays import Floats, Singles
+from mapl.arrays import Floats, Integers, Singles
 from mapl.errors import MechanismStateError
 from mapl.features.contributions import ONE, Contributions, Source
 from mapl.features.maps import FeatureMap
-from mapl.privacy.gradients import (
-    RESIDUAL_GRID,
-    Question,
-    StackQuestion,
-    pack,
-    unpack,
-)
+from mapl.privacy.gradients import RESIDUAL_GRID
 from mapl.privacy.moments import Block, LinearMap, Moments, NoisySum
+from mapl.privacy.questions import Question, SoftQuestion, StackQuestion, pack, unpack
+from mapl.privacy.soft_dissent import GRID, SoftDissent
 from mapl.release.account import Account
 
-_Asked = TypeVar("_Asked", Question, StackQuestion)
+_Asked = TypeVar("_Asked", Question, StackQuestion, SoftQuestion)
 _COUNT_LENGTH = RESIDUAL_GRID**2  # squared: a 1, times the map of constants
 
 
@@ -54,8 +50,8 @@ class Summer:
         self.account.charge(mechanism.event)
         self._mechanism = mechanism
 
-    def count(self, n_classes: int, part: Fraction) -> Floats:
-        """Return about how many units of each class there are."""
+    def count(self, n_classes: int, part: Fraction) -> tuple[Floats, float]:
+        """Return about how many units of each class there are, and the noise."""
 
         def answer(mechanism: Moments, commit: Callable[[], None]) -> NoisySum:
             return mechanism.answer(
@@ -69,7 +65,8 @@ class Summer:
             )
 
         noisy = self._next(b"count", lambda _: answer)
-        return np.asarray(noisy.total[0] / ONE.matrices[0][0, 0] / RESIDUAL_GRID)
+        unit = float(ONE.matrices[0][0, 0]) * RESIDUAL_GRID
+        return np.asarray(noisy.total[0] / unit), noisy.sigma / unit
 
     def gradient(self, question: Question) -> tuple[Question, NoisySum]:
         """Return the noisy gradient, with the question that it answers."""
@@ -115,6 +112,33 @@ class Summer:
         question = repr(("labels", waves, columns, squared_length, part)).encode()
         return self._next(question, lambda _: answer)
 
+    def soft_votes(
+        self, shares: Integers, question: SoftQuestion
+    ) -> tuple[SoftQuestion, NoisySum]:
+        """Return teachers' mean probabilities, paid for by a part of the budget.
+
+        Their squared shifts add up with those of sums. Proof:
+        docs/proofs/smoothing.md, "Joining"
+        """
+
+        def sum_of(asked: SoftQuestion) -> Any:
+            def answer(moments: Moments, commit: Callable[[], None]) -> NoisySum:
+                n_queries, n_classes = asked.guess.shape
+                mechanism = SoftDissent(
+                    sigma=moments.sigma(2 * asked.stock, asked.part),
+                    stock=asked.stock,
+                    n_teachers=len(shares),
+                    n_classes=n_classes,
+                    n_queries=n_queries,
+                )
+                moments.take(asked.part, mechanism.event.coordinates)
+                mean = mechanism.answer(shares, asked.guess, before_draw=commit)
+                return NoisySum(mean, float(mechanism.sigma) / (GRID * len(shares)))
+
+            return answer
+
+        return self._ask(question, sum_of)
+
     def _gradient_of(self, asked: Question) -> Any:
         linear_map = self._map.linear_map(asked.waves)
         blocks = self._contributions.gradients(asked)
@@ -122,7 +146,7 @@ class Summer:
 
     def _sum_of(
         self,
-        asked: _Asked,
+        asked: Question | StackQuestion,
         blocks: Iterator[Block],
         linear_map: LinearMap,
         columns: int,

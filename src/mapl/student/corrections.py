@@ -1,4 +1,4 @@
-"""What teachers know better than a published model: asked for, and learned by trees."""
+"""What teachers know better than a published model, learned by trees."""
 
 from __future__ import annotations
 
@@ -7,56 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from mapl.arrays import Floats, Ints
-from mapl.privacy.answers import ShareBatch
-from mapl.privacy.charged_dissent import ChargedDissent
+from mapl.arrays import Floats
 from mapl.privacy.gradients import WEIGHT_GRID
 
-_MOST_ROUNDS = 8
-_NEARLY_SPENT = 0.9
 _TREES, _LEAF_NOISE, _SMALLEST_LEAF = 100, 0.06, 5
 _GAIN = 8  # logits of a share that is 1 larger
 _COARSE = 2**10  # steps of a logit of 1 where it is a feature of a tree
-
-
-class AskedAgain:
-    """Asks about all public points with one guess until the dissents are nearly spent.
-
-    How much is spent is estimated from what was published.
-    """
-
-    def __init__(self, probabilities: Floats, mechanism: ChargedDissent) -> None:
-        self._probabilities, self._mechanism = probabilities, mechanism
-        self._guess: Ints = probabilities.argmax(axis=1)
-        self._total = np.zeros_like(probabilities)
-        self.spent: list[float] = []
-
-    @property
-    def done(self) -> bool:
-        """Whether enough was asked: the next round might find silent teachers."""
-        rounds, spent = len(self.spent), self.spent[-1] if self.spent else 0.0
-        each = spent / max(rounds, 1)
-        return rounds == _MOST_ROUNDS or (rounds > 0 and spent + each > _NEARLY_SPENT)
-
-    def next(self) -> tuple[Ints, Ints]:
-        """Return the points to ask about, and a guess for each."""
-        return np.arange(len(self._guess)), self._guess
-
-    def take(self, batch: ShareBatch) -> None:
-        """Add up what was published."""
-        self._total += batch.shares
-        before = self.spent[-1] if self.spent else 0.0
-        least = 0.01 * len(batch.rows)
-        self.spent.append(
-            before + max(batch.dissent(), least) / self._mechanism.dissents
-        )
-
-    def corrections(self, features: Floats, logits: Floats) -> Corrections:
-        """Learn by how much the teachers' shares differ from the probabilities."""
-        shares = self._total / len(self.spent)
-        noise = float(self._mechanism.sigma) / self._mechanism.n_teachers
-        noise /= math.sqrt(len(self.spent))
-        return Corrections.of(features, logits, shares - self._probabilities, noise)
 
 
 class Corrections:

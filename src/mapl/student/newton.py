@@ -19,17 +19,14 @@ from fractions import Fraction
 import numpy as np
 
 from mapl.arrays import Bools, Floats, Ints, Singles
-from mapl.privacy.gradients import (
-    RESIDUAL_GRID,
-    Question,
-    exact_weights,
-    probabilities_of,
-)
+from mapl.privacy.gradients import RESIDUAL_GRID, exact_weights, probabilities_of
 from mapl.privacy.moments import LARGEST_WEIGHT, LENGTH_UNIT, LinearMap, NoisySum
+from mapl.privacy.questions import Question
 
 _CUT = 0.1  # of all length: what contributions exceed their bound by
 _LEAST_CURVATURE = 0.08  # as a share of that of equally probable classes
-_LARGEST_MOVE = 2.5  # of the points' logits in a step, at the 0.95 quantile
+_LARGEST_MOVES = 2.5, 1.0  # of the points' logits in a step, at the 0.95 quantile:
+# for two classes, and for more
 _SPREADS = 10.0 ** np.arange(-6, 3.1, 0.5)  # prior variances that are tried
 _NEAR = 10.0 ** np.arange(-0.5, 0.6, 0.5)  # around the best for one common variance
 _RATIOS = (0.0, 0.1, 0.3, 1.0, 3.0)  # of the waves' prior variance to that of the rest
@@ -43,7 +40,6 @@ _RAREST = 1e-3  # frequency that is started from, at least
 _ROWS = 2**11  # of a product
 _ITERATIONS, _SOLVED = 12, 1e-8  # of conjugate gradients
 _FEWEST_STEPS, _MOST_STEPS = 2, 5
-_FAINT = 300  # records times shift: below, a single step is best
 
 
 @dataclass(frozen=True)
@@ -63,8 +59,6 @@ class Points:
 def n_steps(n_records: float, shift: float) -> int:
     """Return how many steps to take: more where there is less noise."""
     signal = max(n_records * shift, 1.0)
-    if signal < _FAINT:
-        return 1
     steps = round(2 + math.log(signal / 900) / math.log(3))
     return min(max(steps, _FEWEST_STEPS), _MOST_STEPS)
 
@@ -191,9 +185,8 @@ class NewtonSteps:
         step = basis.solve(spread, waves)
         step = (step - before if once else step) * weights[:, None]
         moved = np.quantile(np.abs(self._image[:, used] @ step), 0.95, axis=0)
-        self.weights[used] += step * np.minimum(
-            1.0, _LARGEST_MOVE / np.maximum(moved, 1e-9)
-        )
+        largest = _LARGEST_MOVES[p.shape[1] > 1]
+        self.weights[used] += step * np.minimum(1.0, largest / np.maximum(moved, 1e-9))
         if first and waves == 0:
             self.waves = 0  # for good: the first gradient shows nothing for them
         self._step += 1

@@ -1,4 +1,4 @@
-"""What to ask next: growing batches, each with a better guess.
+"""What to ask next: a first look, then all points again, each time with a better guess.
 
 Little is paid while the guess is poor. As it improves, dissent becomes rarer, and more
 points can be asked for the same price.
@@ -16,11 +16,10 @@ from mapl.privacy.charged_dissent import ChargedDissent
 from mapl.progress import Progress
 from mapl.student.smoothing import Shares, Smoother, decide
 
-FIRST_SHARE, FEWEST = 0.02, 50  # the first batch: share of the pool, and least size
-GROWTH = 0.6  # the next batch, as a share of all that was asked
+FIRST_SHARE, FEWEST = 0.25, 50  # the first batch: share of the pool, and least size
 LEAST_DISSENT = 0.02  # price of a point, at least
-NEARLY_SPENT = 0.95  # share of the dissents after which one last batch follows
-LAST_SHARE = 0.25  # the last batch, as a share of all that was asked
+NEARLY_SPENT = 0.95  # share of the dissents that is planned with
+LEAST_SHARE = 0.1  # of the pool that is worth another batch
 MOST_ASKS = 30  # per point
 
 
@@ -28,14 +27,13 @@ MOST_ASKS = 30  # per point
 class SoftLabels:
     """What the rounds of asking came to. Public.
 
-    ``noisy`` are the averaged shares as published, ``precision`` is 1 over the variance
-    of their noise, ``smooth`` is what regression makes of them. ``labels`` are ABSTAIN
-    where they are open. For each batch, ``asked`` is its number of points and ``spent``
-    the part of the dissents used by then, estimated from what was published.
+    ``noisy`` are the averaged shares as published, ``smooth`` is what regression makes
+    of them. ``labels`` are ABSTAIN where they are open. ``asked`` is each batch's
+    number of points and ``spent`` the part of the dissents used by then, estimated from
+    what was published.
     """
 
     noisy: Floats
-    precision: Floats
     smooth: Floats
     labels: Ints
     asked: list[int]
@@ -43,7 +41,7 @@ class SoftLabels:
 
 
 class Rounds:
-    """Asks in growing batches until the dissents are nearly spent.
+    """Asks about all points again and again until the dissents are nearly spent.
 
     How much is spent is estimated from what was published: the shares that disagreed.
     The mechanism's public parameters are used here; it is not asked. The loop that
@@ -68,7 +66,7 @@ class Rounds:
         self._guess: Ints = np.zeros(self._n, dtype=np.int64)
         self._size: float = max(FIRST_SHARE * self._n, FEWEST)
         self._price = 1 - 1 / mechanism.n_classes  # of a point, in dissents
-        self._disagreed, self._last = 0.0, False
+        self._disagreed = 0.0
         self._asked: list[int] = []
         self._spent: list[float] = []
         self._smooth: Floats | None = None
@@ -98,29 +96,25 @@ class Rounds:
         self._disagreed += max(batch.dissent(), self._price * len(batch.rows) / 2)
         self._spent.append(self._disagreed / self._dissents)
         self._progress.advance(int(90 * min(self._spent[-1], 1)) - self._progress.done)
-        self._smooth = self._smoother.fit(
-            self._shares, self._spent[-1], last=self._last
-        )
-        self.done = self._last
+        self._smooth = self._smoother.fit(self._shares, self._spent[-1], last=False)
         self._plan_next(self._smooth)
+        if self.done:
+            self._smooth = self._smoother.fit(self._shares, 1.0, last=True)
 
     def _plan_next(self, smooth: Floats) -> None:
         """Choose guess and size of the next batch."""
-        total = sum(self._asked)
         self._guess = smooth.argmax(axis=1)
         self._price = max(1 - float(smooth.max(axis=1).mean()), LEAST_DISSENT)
-        left = NEARLY_SPENT - self._spent[-1]
-        self._last = left < 1 - NEARLY_SPENT or total > MOST_ASKS * self._n
-        size = max(FIRST_SHARE * self._n, GROWTH * total)
-        affordable = left * self._dissents / self._price
-        self._size = LAST_SHARE * total if self._last else min(size, affordable)
+        left = (NEARLY_SPENT - self._spent[-1]) * self._dissents
+        self._size = min(self._n, left / self._price)
+        little_left = self._size < LEAST_SHARE * self._n
+        self.done = little_left or sum(self._asked) > MOST_ASKS * self._n
 
     def result(self) -> SoftLabels:
         """Return what the rounds came to."""
         assert self._smooth is not None  # at least one batch was taken
         return SoftLabels(
             noisy=self._shares.mean(),
-            precision=self._shares.asked() / max(self._variance, 1e-8),
             smooth=self._smooth,
             labels=decide(self._shares, self._smooth, self._variance).labels(),
             asked=self._asked,

@@ -1,18 +1,17 @@
 """Noisy shares of the vote, smoothed by regression, and the labels that follow.
 
-Which features and penalties serve best, and how much each regression counts, is found
-on the noisy shares themselves, whose noise is known: model selection is free.
+Which features and penalties serve best is found on the noisy shares themselves, whose
+noise is known: model selection is free.
 """
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from mapl.arrays import Bools, Floats, Ints, Singles
+from mapl.arrays import Floats, Ints, Singles
 from mapl.privacy.answers import ShareBatch
 from mapl.privacy.votes import ABSTAIN
-from mapl.student.features import feature_maps, spectral_embedding
+from mapl.student.features import feature_maps
 
 _CHOOSE_AT = (
     0.15,
@@ -55,10 +54,6 @@ class Shares:
     def known(self) -> Ints:
         """Return the points that were asked for."""
         return np.flatnonzero(self._asked)
-
-    def asked(self) -> Ints:
-        """Return how often each point was asked for."""
-        return self._asked[:, 0]
 
     def mean(self) -> Floats:
         """Return the averaged shares; even ones where nothing was asked."""
@@ -111,25 +106,27 @@ def decide(shares: Shares, smooth: Floats, variance: float) -> Decision:
 
 
 class Smoother:
-    """Two regressions of noisy shares on public features, and their weighted mean.
-
-    One uses a point's features, the other its position among all public points: where
-    classes form clusters, this takes far fewer answers. The weights are those that
-    predict held-out noisy shares best.
+    r"""Softmax regression of noisy shares on public features: minimises
+    :math:`\sum_{ic} n_{ic} (s_{ic} - p_c(x_i))^2 / v + \|W\|^2/\tau^2`
+    with p the softmax of the linear form Wx + b, n how often a share was published and
+    v the variance of its noise. Which of several maps gives x, and :math:`\tau^2`, are
+    those that predict held-out noisy shares best.
     """
 
     def __init__(
         self, features: Floats, variance: float, rng: np.random.Generator
     ) -> None:
-        self._by_features = _Regression(feature_maps(features, rng))
-        self._by_position = _Regression([spectral_embedding(features, rng)])
-        self._weight = 0.5  # of the position
+        self._maps = feature_maps(features, rng)
+        self._map, self._spread = 0, _SPREADS[1]
+        self._weights: Floats | None = None
         self._variance = max(variance, 1e-8)
         self._rng = rng
         self._choose_at = _CHOOSE_AT[0]
 
     def fit(self, shares: Shares, spent: float, *, last: bool) -> Floats:
-        """Return the smoothed shares of all points."""
+        """Return the smoothed shares of all points; the last fit starts from zero, so
+        that it does not depend on earlier rounds.
+        """
         rows = shares.known()
         mean, weights = shares.counted()[rows], shares.times[rows] / self._variance
         if mean.shape[1] == 2:
@@ -138,40 +135,6 @@ class Smoother:
             later = (part for part in _CHOOSE_AT if part > spent)
             self._choose_at = min(later, default=np.inf)
             self._choose(rows, weights, mean)
-        first = self._by_features.fit(rows, weights, mean, last=last)
-        second = self._by_position.fit(rows, weights, mean, last=last)
-        return first + self._weight * (second - first)
-
-    def _choose(self, rows: Ints, weights: Floats, mean: Floats) -> None:
-        """Choose what predicts the shares of a held-out third of the points best."""
-        held = self._rng.random(len(rows)) < 1 / 3
-        first = self._by_features.choose(rows, weights, mean, held)
-        off = mean[held] - first
-        apart = self._by_position.choose(rows, weights, mean, held) - first
-        size = float((weights[held] * apart**2).sum())
-        along = float((weights[held] * apart * off).sum())
-        # Minus its standard error, which is what noise alone would give.
-        along -= math.sqrt(size)
-        self._weight = min(max(along / size, 0.0), 1.0) if size else 0.0
-
-
-class _Regression:
-    r"""Softmax regression: minimises
-    :math:`\sum_{ic} n_{ic} (s_{ic} - p_c(x_i))^2 / v + \|W\|^2/\tau^2`
-    with p the softmax of the linear form Wx + b, n how often a share was published and
-    v the variance of its noise. Which of the maps gives x, and :math:`\tau^2`, are
-    chosen.
-    """
-
-    def __init__(self, maps: list[Singles]) -> None:
-        self._maps = maps
-        self._map, self._spread = 0, _SPREADS[1]
-        self._weights: Floats | None = None
-
-    def fit(self, rows: Ints, weights: Floats, mean: Floats, *, last: bool) -> Floats:
-        """Return the smoothed shares of all points; the last fit starts from zero, so
-        that it does not depend on earlier rounds.
-        """
         table, start = self._maps[self._map], None if last else self._weights
         self._weights = _softmax_fit(
             *(table[rows], weights, mean),
@@ -179,11 +142,10 @@ class _Regression:
         )
         return _softmax_shares(table, self._weights)
 
-    def choose(self, rows: Ints, weights: Floats, mean: Floats, held: Bools) -> Floats:
-        """Choose the map and the penalty that predict the held-out shares best; return
-        that prediction.
-        """
-        least, best, prediction = np.inf, (self._map, self._spread), mean[held]
+    def _choose(self, rows: Ints, weights: Floats, mean: Floats) -> None:
+        """Choose what predicts the shares of a held-out third of the points best."""
+        held = self._rng.random(len(rows)) < 1 / 3
+        least, best = np.inf, (self._map, self._spread)
         for number, table in enumerate(self._maps):
             fitted, before = None, np.inf
             for spread in _SPREADS:
@@ -192,14 +154,13 @@ class _Regression:
                 found = _softmax_shares(table[rows[held]], fitted)
                 loss = float((weights[held] * (mean[held] - found) ** 2).sum())
                 if loss < least:
-                    least, best, prediction = loss, (number, spread), found
+                    least, best = loss, (number, spread)
                 if loss > before:
                     break
                 before = loss
         if best[0] != self._map:
             self._weights = None
         self._map, self._spread = best
-        return prediction
 
 
 def _softmax_fit(

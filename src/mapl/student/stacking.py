@@ -13,18 +13,15 @@ from fractions import Fraction
 import numpy as np
 
 from mapl.arrays import Floats
-from mapl.privacy.gradients import (
-    CONSTANT,
-    RESIDUAL_GRID,
-    WEIGHT_GRID,
-    StackQuestion,
-)
+from mapl.privacy.gradients import CONSTANT, RESIDUAL_GRID, WEIGHT_GRID
 from mapl.privacy.moments import LENGTH_UNIT, NoisySum
+from mapl.privacy.questions import StackQuestion
 from mapl.student.newton import bound_by_mass
 
 _COARSE = 2**10  # steps of a logit of 1 where it is a feature
 _CUT = 0.002  # of all length: what is cut off makes a model look too modest
 _SCALE_SPREAD, _BIAS_SPREAD = 0.25, 0.01  # prior variances
+_EVIDENCE = 2.0  # standard deviations, for a model beside the first to count
 
 
 class Stack:
@@ -86,10 +83,26 @@ class Stack:
         gain = gain @ np.linalg.pinv(hessian @ self._covariance @ hessian + noise)
         moved = gain @ gradient
         self._covariance = self._covariance - gain @ hessian @ self._covariance
+        self._move(moved)
+        self._step += 1
+        if self.done:
+            self._drop_worthless()
+
+    def _move(self, moved: Floats) -> None:
         n = len(self.scales)
         self.scales = self.scales + moved[:n] / self._sizes()
         self.biases = self.biases + moved[n:]
-        self._step += 1
+
+    def _drop_worthless(self) -> None:
+        """Set scales to 0 that do not show a benefit, and move the rest to what is most
+        probable then.
+        """
+        for k in range(1, len(self.scales)):
+            scale = self.scales[k] * self._sizes()[k]
+            variance = float(self._covariance[k, k])
+            if scale <= _EVIDENCE * math.sqrt(variance):
+                self._move(-self._covariance[:, k] * (scale / variance))
+                self.scales[k] = 0.0
 
     def probabilities(self, biases: Floats | None = None) -> Floats:
         """Return the classes' probabilities of the public points."""

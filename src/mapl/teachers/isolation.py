@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import os
 import pickle
 import select
@@ -42,7 +43,7 @@ from mapl.teachers.panel import Panel
 from mapl.teachers.silence import teacher_surroundings
 from mapl.teachers.training import train
 
-_VOTE = np.dtype("<i4")
+_VOTE, _SHARE = np.dtype("<i4"), np.dtype(np.uint8)
 _LENGTH = struct.Struct("<Q")
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -63,6 +64,12 @@ class PublicPart:
     points: Any
     labels: Array
     random_state: int
+    soft: bool = False  # whether teachers give probabilities, in steps of 1/GRID
+
+    def answers(self, teachers: list[Any], points: Any) -> Integers:
+        """Return what teachers say about some points."""
+        panel = Panel(teachers, n_classes=len(self.labels))
+        return panel.ask_softly(points) if self.soft else panel.ask(points)
 
 
 @dataclass(frozen=True, repr=False)
@@ -180,6 +187,8 @@ class TeacherServer:
         finally:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(int(started), signal.SIGKILL)
+        if self._public.soft:
+            return _checked_shares(found, (*shape, len(self._public.labels)))
         return _checked(found, shape, len(self._public.labels))
 
 
@@ -217,6 +226,15 @@ def _checked(
     votes = np.frombuffer(found, dtype=_VOTE).reshape(shape)
     valid = (votes >= NO_VOTE) & (votes < n_classes)
     return np.where(valid.all(axis=1, keepdims=True), votes, NO_VOTE)
+
+
+def _checked_shares(
+    found: bytes | None, shape: tuple[int, int, int]
+) -> Integers | None:
+    """Return probabilities as integers; the mechanism checks their sum."""
+    if found is None or len(found) != math.prod(shape):
+        return None
+    return np.frombuffer(found, dtype=_SHARE).reshape(shape)
 
 
 def remove_stale_folders() -> int:
@@ -383,5 +401,6 @@ def _run_task(
             numbers=[number],
         )
     points = public.points if task.points is None else task.points
-    votes = Panel(teachers, n_classes=len(public.labels)).ask(points)
-    _send(end, np.ascontiguousarray(votes, dtype=_VOTE).tobytes())
+    votes = public.answers(teachers, points)
+    kind = _SHARE if public.soft else _VOTE
+    _send(end, np.ascontiguousarray(votes, dtype=kind).tobytes())

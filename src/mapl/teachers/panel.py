@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from sklearn.utils import _safe_indexing
 
 from mapl.arrays import Integers, Ints, n_rows
+from mapl.privacy.soft_dissent import on_grid
 from mapl.privacy.votes import NO_VOTE
 from mapl.progress import Progress
 from mapl.records.table import copy_of
@@ -71,6 +73,25 @@ class Panel:
             with teacher_surroundings():
                 self._ask_block(block, votes[:, rows])
         return votes
+
+    def ask_softly(self, features: Any) -> Integers:
+        """Return probabilities in steps of 1/GRID, one row of points a teacher; all
+        zero where a teacher has none.
+        """
+        n, shape = n_rows(features), (n_rows(features), self.n_classes)
+        shares = np.zeros((len(self.teachers), *shape), dtype=np.uint8)
+        with (
+            Progress("Asking teachers", len(self.teachers)) as progress,
+            teacher_surroundings(),
+        ):
+            for j, teacher in enumerate(self.teachers):
+                seed_everything(j)
+                with suppress(Exception):  # whatever it was, it is private
+                    if teacher is not None and n:
+                        own = _own_copy(teacher, features)
+                        shares[j] = on_grid(teacher.probabilities(own, self.n_classes))
+                progress.advance(1)
+        return shares
 
     def _ask_block(self, block: Any, votes: Integers) -> None:
         """Write the votes on a block; teachers without a fast form are asked by

@@ -14,8 +14,9 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
-from mapl.arrays import Array, Ints, n_rows
+from mapl.arrays import Array, Floats, Ints, n_rows
 from mapl.learners import seed_names, set_seeds
+from mapl.privacy.votes import NO_VOTE
 from mapl.progress import Progress
 from mapl.records.labels import encode_predictions
 from mapl.records.table import take_rows
@@ -41,6 +42,22 @@ class Teacher:
         if self.model is None:
             return np.full(n_rows(features), self.codes[0])
         return encode_predictions(self.model.predict(features), self.labels, self.codes)
+
+    def probabilities(self, features: Any, n_classes: int) -> Floats:
+        """Return a probability for each class and row; of a model without any, its
+        votes as certain.
+        """
+        n = n_rows(features)
+        out = np.zeros((n, n_classes))
+        if self.model is None or not hasattr(self.model, "predict_proba"):
+            votes = self.vote(features)
+            rows = np.flatnonzero(votes != NO_VOTE)
+            out[rows, votes[rows]] = 1.0
+            return out
+        codes = self.model_codes()
+        found = np.asarray(self.model.predict_proba(features), dtype=np.float64)
+        out[:, codes[codes != NO_VOTE]] = found[:, codes != NO_VOTE]
+        return out
 
     def model_codes(self) -> Ints:
         """Return the class index of each of ``model.classes_``, in that order."""

@@ -10,6 +10,7 @@ import io
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from typing import Any, Protocol
 
@@ -77,8 +78,12 @@ def collect_votes(
     seconds_each: float = 0.0,
     time_limit: float | None = None,
     checkpoints: Checkpoints | None = None,
+    soft: bool = False,
 ) -> Integers:
     """Train one teacher per chunk; return their votes, shape (n_teachers, n_points).
+
+    With ``soft`` their probabilities, in steps of 1/GRID: (n_teachers, n_points,
+    n_classes).
 
     Parameters
     ----------
@@ -103,9 +108,11 @@ def collect_votes(
         Where finished votes are kept.
     """
     estimator, n = silent_clone(estimator), len(chunks.rows)
-    public = PublicPart(estimator, points, labels, random_state)
+    public = PublicPart(estimator, points, labels, random_state, soft)
     dtype = np.int8 if len(labels) <= 127 else np.int32
-    votes = np.full((n, n_rows(points)), NO_VOTE, dtype=dtype)
+    votes: Integers = np.full((n, n_rows(points)), NO_VOTE, dtype=dtype)
+    if soft:
+        votes = np.zeros((n, n_rows(points), len(labels)), dtype=np.uint8)
     n_workers = joblib.effective_n_jobs(n_jobs)
     shared = is_known(estimator) and time_limit is None
     quick = shared and linear.can_stack(estimator, chunks.features)
@@ -122,7 +129,13 @@ def collect_votes(
         Progress("Training teachers", n) as progress,
     ):
         groups = list(store.missing(size))
-        found = threads.map(lambda group: _votes_there(server, chunks, group), groups)
+        blank = np.zeros if soft else partial(np.full, fill_value=NO_VOTE)
+
+        def answer(group: list[int]) -> Integers:
+            nothing = blank((len(group), *votes.shape[1:]))
+            return np.asarray(_votes_there(server, chunks, group, nothing))
+
+        found = threads.map(answer, groups)
         for group, rows in zip(groups, found, strict=True):
             store.keep(group, rows)
             progress.advance(len(group))
@@ -143,17 +156,18 @@ def _votes_here(
         numbers=group,
         advance=progress.advance,
     )
-    return ask(teachers, public.points, n_classes=len(public.labels))
+    return public.answers(teachers, public.points)
 
 
-def _votes_there(server: TeacherServer, chunks: Chunks, group: list[int]) -> Any:
-    """Train and ask teachers in another process.
+def _votes_there(
+    server: TeacherServer, chunks: Chunks, group: list[int], rows: Any
+) -> Any:
+    """Train and ask teachers in another process; ``rows`` is what silence looks like.
 
     If that fails for a group, each has a process of its own: what one chunk does to its
     process reaches no other teacher. The others are then there as empty chunks, since
     the last bits of a product may depend on how many teachers are asked together.
     """
-    rows = np.full((len(group), server.n_points), NO_VOTE)
     if not any(len(chunks.rows[j]) for j in group):
         return rows
     found = server.votes(Task(group, [chunks.take(j) for j in group]))
@@ -237,4 +251,5 @@ class _Store:
         return True
 
     def _content(self, j: int) -> bytes:
-        return self.chunks.digest(j) + b"%d" % self.public.random_state
+        kind = b"soft" if self.public.soft else b""
+        return self.chunks.digest(j) + b"%d" % self.public.random_state + kind

@@ -204,6 +204,7 @@ def test_state_is_restored_and_never_adds_stock() -> None:
         (np.zeros((1, 1, 2), int), np.array([[64.0, 0]]), "guess must hold"),
         (np.zeros((1, 1, 2), int), np.array([[65, -1]]), "add up to 64"),
         (np.zeros((1, 1, 2), int), np.array([[60, 0]]), "add up to 64"),
+        (np.zeros((1, 1, 2), int), np.array([[2**63 - 1, 65]]), "add up to 64"),
     ],
 )
 def test_bad_questions_are_refused(shares: Any, guess: Any, message: str) -> None:
@@ -211,6 +212,15 @@ def test_bad_questions_are_refused(shares: Any, guess: Any, message: str) -> Non
     with pytest.raises(ParameterError, match=message):
         mechanism.answer(shares, guess)
     assert mechanism.state() == {"left": [5], "queries_left": 9}
+
+
+def test_shares_that_overflow_add_nothing() -> None:
+    mechanism = SoftDissent(
+        sigma=Fraction(3), stock=1, n_teachers=1, n_classes=3, n_queries=1
+    )
+    huge = np.array([[[2**33 + 64, 2**63 - 2**32, 2**63 - 2**32]]], dtype=np.uint64)
+    shares = mechanism.answer(huge, np.array([[64, 0, 0]]))
+    assert np.abs(shares).max() < 2
 
 
 def test_more_queries_than_declared_are_refused() -> None:

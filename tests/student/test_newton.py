@@ -184,6 +184,15 @@ def test_stacking_calibrates_and_notices_a_worthless_source() -> None:
     assert (moved.argmax(axis=1) == 2).mean() > 0.9
 
 
+def test_noise_does_not_choose_the_class_where_logits_are_small() -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(5000, 20)) / 1000
+    labels = rng.integers(0, 20, 5000)
+    found = stack_of([logits], labels, noise=1e7)
+    alike = found.probabilities().argmax(axis=1) == logits.argmax(axis=1)
+    assert alike.mean() > 0.8
+
+
 def test_stacking_keeps_a_source_that_knows_more() -> None:
     rng = np.random.default_rng(0)
     halves = rng.normal(size=(2, 20_000, 3)) * 1.5

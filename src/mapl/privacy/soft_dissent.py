@@ -167,7 +167,8 @@ class SoftDissent:
             raise ParameterError(f"shares must be integers of shape {shape}.")
         if guess.shape != shape[1:] or guess.dtype.kind not in "iu":
             raise ParameterError(f"guess must hold integers of shape {shape[1:]}.")
-        if guess.min(initial=0) < 0 or (guess.sum(axis=1) != GRID).any():
+        inside = guess.min(initial=0) >= 0 and guess.max(initial=0) <= GRID
+        if not inside or (guess.sum(axis=1) != GRID).any():
             raise ParameterError(f"Each guess must be >= 0 and add up to {GRID}.")
 
     def __reduce__(self) -> NoReturn:
@@ -210,7 +211,8 @@ def _deviations(shares: Array, guess: Ints, counted: Bools) -> Ints:
     Shares that do not add up to GRID, or are negative, add nothing.
     """
     own = shares.astype(np.int64)
-    given = (own.sum(axis=2) == GRID) & (own >= 0).all(axis=2)
+    inside = ((own >= 0) & (own <= GRID)).all(axis=2)  # before a sum can overflow
+    given = inside & (own.sum(axis=2) == GRID)
     return np.where(given[:, :, None] & counted, own - guess, 0)
 
 

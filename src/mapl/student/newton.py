@@ -37,6 +37,8 @@ _LEAST_NOISE = 1e-4  # squared, relative to the largest curvature
 _LEAST_SIGNAL = 0.01  # share of a direction that is signal, at a prior variance of 1
 _RARE = 0.2  # share of an even frequency, below which a class is rare
 _RAREST = 1e-3  # frequency that is started from, at least
+_EVEN, _EVEN_CONSTANT = 0.5, 0.01  # log-frequencies that hardly differ; then, how small
+# the constant's prior variance is: else its noise alone would choose the class
 _ROWS = 2**11  # of a product
 _ITERATIONS, _SOLVED = 12, 1e-8  # of conjugate gradients
 _FEWEST_STEPS, _MOST_STEPS = 2, 5
@@ -96,6 +98,7 @@ class NewtonSteps:
             for part in (self._image[:, ~self._is_wave], self._image[:, self._is_wave])
         )
         self.waves = LARGEST_WEIGHT if columns > 1 else _TWO_CLASS_WAVES
+        self._even = False
 
     @property
     def done(self) -> bool:
@@ -111,12 +114,10 @@ class NewtonSteps:
         """Start from the classes' frequencies where one of them is rare: else steps
         would be spent on finding that out. Elsewhere an even start was better.
         """
-        if frequencies.min() * len(frequencies) >= _RARE:
-            return
-        logits = np.log(np.clip(frequencies, _RAREST, 1.0))
-        if self.weights.shape[1] == 1:
-            logits = logits[1:] - logits[:1]
-        self.weights[-1] = logits / float(self._image[0, -1])  # of the constant
+        self._even = bool(np.ptp(np.log(np.maximum(frequencies, 1e-9))) < _EVEN)
+        logits = start_logits(frequencies)
+        if logits is not None:
+            self.weights[-1] = logits / float(self._image[0, -1])  # of the constant
 
     def look(self) -> None:
         """Compute the probabilities of the points by the current weights."""
@@ -182,7 +183,8 @@ class NewtonSteps:
         if once:
             basis = basis.seen_from(before)
         spread, waves = _best_prior(basis, (LARGEST_WEIGHT / max(self.waves, 1)) ** 2)
-        step = basis.solve(spread, waves)
+        constant = _EVEN_CONSTANT if self._even else 1.0
+        step = basis.solve(spread, waves, constant)
         step = (step - before if once else step) * weights[:, None]
         moved = np.quantile(np.abs(self._image[:, used] @ step), 0.95, axis=0)
         largest = _LARGEST_MOVES[p.shape[1] > 1]
@@ -229,6 +231,14 @@ class NewtonSteps:
             squared = (p**2).sum(axis=1, keepdims=True) - 2 * p + 1
             residuals = np.sqrt(np.maximum(squared, 0))
         return bound_by_mass(lengths * residuals, shares)
+
+
+def start_logits(frequencies: Floats) -> Floats | None:
+    """Return the logits of the classes' frequencies where one of them is rare."""
+    if frequencies.min() * len(frequencies) >= _RARE:
+        return None
+    logits = np.log(np.clip(frequencies, _RAREST, 1.0))
+    return logits[1:] - logits[:1] if len(logits) == 2 else logits
 
 
 def bound_by_mass(lengths: Floats, shares: Floats, cut: float = _CUT) -> float:
@@ -340,9 +350,10 @@ class _Basis:
         logs = 2 * np.log(np.diag(factor)).sum() * self.g.shape[1]
         return float(logs + (white**2).sum())
 
-    def solve(self, spread: float, waves: float) -> Floats:
+    def solve(self, spread: float, waves: float, constant: float = 1.0) -> Floats:
         """Return the most probable weights: T H C^-1 g, where T is the prior and C =
-        H T H + kappa H + noise the covariance of the gradient.
+        H T H + kappa H + noise the covariance of the gradient. With several classes,
+        the prior variance of the constant is ``constant`` times that of the others.
 
         Conjugate gradients solve all classes at once; the shared directions
         precondition them.
@@ -352,6 +363,7 @@ class _Basis:
             whole = self._covariance(self._turned(spread, waves), self.h[:, 0])
             found = self.h * np.linalg.solve(whole, self.g)
             return np.asarray(prior * (self.vectors @ found))
+        prior[-1] *= constant
         likely = self.variance(max(spread, waves))
 
         def covariance(x: Floats) -> Floats:

@@ -48,7 +48,9 @@ class Stack:
         centred = [z - z.mean(axis=1, keepdims=True) for z in logits]
         sizes = [math.sqrt(float((z**2).sum(axis=1).mean())) for z in centred]
         self._units = np.array([max(1.0, round(size * _COARSE)) for size in sizes])
-        spreads = (_SCALE_SPREAD * self._sizes() ** 2, np.full(n_classes, _BIAS_SPREAD))
+        # Where logits are small, biases are smaller: noise must not choose the class.
+        bias_spread = _BIAS_SPREAD * min(1.0, sizes[0] ** 2)
+        spreads = (_SCALE_SPREAD * self._sizes() ** 2, np.full(n_classes, bias_spread))
         self._covariance = np.diag(np.concatenate(spreads))
         self._step = 0
 

@@ -3,7 +3,7 @@
 A server process is started with a new interpreter. It loads what is public, the learner
 and the points to be asked about, and never sees a private record. For each task it
 forks a child; the records go to that child directly, through a socket of its own, and
-what comes back is one integer for each teacher and point. Whatever else the learner
+what comes back are integers for each teacher and point. Whatever else the learner
 does (prints, exits, crashes, writes files, changes its class or the environment) ends
 with the child and its folder.
 """

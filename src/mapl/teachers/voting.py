@@ -103,7 +103,7 @@ def collect_votes(
         About how long one teacher takes, from public records.
     time_limit : float or None
         Seconds that a teacher may take; one that takes longer has no vote. Each teacher
-        then has a process of its own.
+        then has a process of its own, one after the other.
     checkpoints : Checkpoints or None
         Where finished votes are kept.
     """
@@ -113,7 +113,8 @@ def collect_votes(
     votes: Integers = np.full((n, n_rows(points)), NO_VOTE, dtype=dtype)
     if soft:
         votes = np.zeros((n, n_rows(points), len(labels)), dtype=np.uint8)
-    n_workers = joblib.effective_n_jobs(n_jobs)
+    # Side by side, a slow teacher could push another one over its time limit.
+    n_workers = joblib.effective_n_jobs(n_jobs) if time_limit is None else 1
     shared = is_known(estimator) and time_limit is None
     quick = shared and linear.can_stack(estimator, chunks.features)
     store = _Store(None if quick else checkpoints, public, chunks, votes)

@@ -31,6 +31,7 @@ ORDER = [
     "methods",
     "parameters",
     "rehearsal",
+    "request",
     "estimator",
     "cli",
 ]

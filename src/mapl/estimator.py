@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,13 @@ from threadpoolctl import threadpool_limits
 
 from mapl.arrays import n_rows
 from mapl.errors import ParameterError
+from mapl.features.sketch import N_DRAWN
 from mapl.learners import (
     PasswordsHidden,
     default_classifier,
     fit_labels,
-    learner_digest,
-    seed_of,
 )
+from mapl.methods import sketched
 from mapl.methods.both import learn_by_both
 from mapl.methods.moments import (
     PublicMap,
@@ -30,23 +29,29 @@ from mapl.methods.published import Published, distilled
 from mapl.methods.votes import Panel, learn_by_votes
 from mapl.parameters import (
     check_parameters,
+    schema_classes,
     warn_of_lacking_classes,
     warn_of_noise,
     warn_unsafe_use,
 )
-from mapl.planning.choice import METHODS, REQUESTS, choose_method, choose_setting
+from mapl.planning.choice import METHODS, choose_method, choose_setting
 from mapl.planning.settings import Setting
 from mapl.publish import certificate
 from mapl.records import private as records
 from mapl.records.containers import unwrapped
-from mapl.records.keys import record_keys
+from mapl.records.dictionary import (
+    Dictionary,
+    columns_by_schema,
+    groups_by_schema,
+)
 from mapl.records.labels import checked_labels, classes_and_codes
 from mapl.records.private import PrivateRecords
 from mapl.records.schema import Schema
 from mapl.records.table import Table, canonical_table, copy_of
-from mapl.records.validation import validate_records
+from mapl.records.validation import validate_pool, validate_records
 from mapl.rehearsal import rehearse
-from mapl.release.account import Account, open_account
+from mapl.release.account import Account
+from mapl.request import open_fit_account
 from mapl.student.prediction import StudentPredictions
 
 
@@ -92,6 +97,9 @@ class PrivateClassifier(
     class_weight : "balanced", dict or None
         How much classes count in a prediction, for moments. "balanced" makes rare
         classes as probable as the others.
+    schema : path, dict, Dictionary or None
+        A data dictionary: columns with kinds, ranges and categories. With it no public
+        records are needed: `fit` sketches the columns first. Not read off private data.
     privacy : {"records", "labels"}
         Whether records are private, or only their labels. With "labels", all features
         are public: half of the records serve as public points unless you give some.
@@ -136,6 +144,9 @@ class PrivateClassifier(
     spending_ : list of (int, float)
         For each batch, how many points it asked about, and the part of the price used
         by then, as far as published values tell.
+    made_up_points_ : DataFrame
+        Where there were no public points: records drawn from the published counts of
+        each column, which ``public_labels_`` and ``soft_labels_`` belong to.
     soft_labels_ : ndarray of shape (n_public, n_classes)
         The probabilities of the published model for the public points; the published
         shares with mechanism "dissent".
@@ -167,6 +178,7 @@ class PrivateClassifier(
         plan: Setting | None = None,
         student: Any = None,
         class_weight: Any = None,
+        schema: Any = None,
         privacy: str = "records",
         classes: Any = None,
         on_abstain: str = "drop",
@@ -187,6 +199,7 @@ class PrivateClassifier(
         self.plan = plan
         self.student = student
         self.class_weight = class_weight
+        self.schema = schema
         self.privacy = privacy
         self.classes = classes
         self.on_abstain = on_abstain
@@ -209,7 +222,8 @@ class PrivateClassifier(
         y : array-like
             Their labels.
         X_public : like X
-            Records that are not sensitive, without labels.
+            Records that are not sensitive, without labels. Needed unless there is a
+            ``schema``, or only labels are private.
         groups : array-like or None
             Whose record each is: the guarantee is then for a whole person.
         """
@@ -217,6 +231,8 @@ class PrivateClassifier(
         warn_unsafe_use(self)
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # nothing of an earlier fit may be left
+        self._dictionary = None if self.schema is None else Dictionary.read(self.schema)
+        groups = groups_by_schema(self._dictionary, X, groups)
         self._grouped = groups is not None
         self.method_ = choose_method(
             self.method,
@@ -226,9 +242,9 @@ class PrivateClassifier(
             privacy=self.privacy,
         )
         private, table, pool = self._read(X, y, groups, X_public)
-        account = self._open_account(private, table)
+        account = open_fit_account(self, private, table)
         if self.plan_ is None:  # one class: there is nothing to ask
-            labels = np.zeros(self.n_public_, dtype=np.int64)
+            labels = np.zeros(n_rows(pool), dtype=np.int64)
             only = fit_labels(self._student(), pool, self.classes_[labels])
             published = Published(only, labels, None, [])
         else:
@@ -262,12 +278,21 @@ class PrivateClassifier(
             published = self._learn_with_moments(private, table, account, setting)
         if self.student is None:
             return published
+        pool = pool if published.points is None else published.points.data
         return distilled(published, self._student(), pool, self.classes_, account.seed)
 
     def _learn_with_moments(
         self, private: PrivateRecords, table: Table, account: Account, setting: Setting
     ) -> Published:
         params = {"classes": self.classes_, "class_weight": self.class_weight}
+        if isinstance(self._public_map, sketched.Outline):
+            return sketched.learn_by_sketch(
+                *(private, self._public_map, account, setting),
+                n_records=self.n_records,
+                panel=self._panel() if self.method_ == "both" else None,
+                missing=self.student is None and self.method_ == "moments",
+                **params,
+            )
         learned = private, table, self._public_map, account, setting
         if self.privacy == "labels":
             return learn_labels_by_moments(*learned, **params)
@@ -292,6 +317,8 @@ class PrivateClassifier(
         self.public_labels_ = published.labels
         if published.shares is not None:
             self.soft_labels_ = published.shares
+        if published.points is not None:
+            self.made_up_points_ = published.points.data
         warn_of_lacking_classes(self)
 
     # What goes in -----------------------------------------------------------------
@@ -313,10 +340,13 @@ class PrivateClassifier(
         if strict:
             y = checked_labels(y)
         records.check_lengths(X, y, groups)
-        self.classes_, codes = classes_and_codes(y, self.classes)
+        declared = schema_classes(self.schema) or None
+        declared = declared if self.classes is None else self.classes
+        self.classes_, codes = classes_and_codes(y, declared)
+        self._declared = declared is not None
         if X_public is not None:
             fresh = not (strict or self.privacy == "labels")
-            pool = self._validate_pool(X_public, reset=fresh)
+            pool = validate_pool(self, X_public, reset=fresh)
         elif self.privacy == "labels" and self.method_ == "moments":
             pool = X
         elif self.privacy == "labels":
@@ -324,17 +354,11 @@ class PrivateClassifier(
                 X, codes, groups, seed=self.random_state or 0
             )
         else:
-            raise ParameterError(
-                "X_public must be given: records without labels that are not "
-                "sensitive. If only the labels are, use privacy='labels'."
-            )
-        pool = copy_of(pool)  # a student may write to it
-        self.n_public_ = n_rows(pool)
-        schema = Schema.of(pool)
-        table = canonical_table(pool, schema)
+            pool = None
+        table, pool = self._public_points(pool)
         self._rehearse(table, pool)
         private = records.private_records(
-            canonical_table(X, schema),
+            canonical_table(X, table.schema),
             codes,
             groups,
             takes_missing=self._rehearsal.takes_missing,
@@ -343,16 +367,35 @@ class PrivateClassifier(
         )
         return private, table, pool
 
+    def _public_points(self, pool: Any) -> tuple[Table, Any]:
+        """Return the public points in canonical form and untouched; where there are
+        few or none, made-up ones that follow the data dictionary.
+        """
+        self._outline: sketched.Outline | None = None
+        self.n_public_ = 0 if pool is None else n_rows(pool)
+        schema = None if self._dictionary is None else self._dictionary.schema
+        if schema is not None and self.n_public_ < sketched.FEW_PUBLIC:
+            given = None if pool is None else canonical_table(pool, schema)
+            self._outline = sketched.outline_for(self._dictionary, given, self)
+            table = self._outline.points(sketched.N_REHEARSED)
+            if not hasattr(self, "n_features_in_"):
+                self._validate(table.data, reset=True)
+            return table, copy_of(table.data)
+        if pool is None:
+            raise ParameterError(sketched.NOTHING_PUBLIC)
+        pool = copy_of(pool)  # a student may write to it
+        return canonical_table(pool, schema or Schema.of(pool)), pool
+
     def _rehearse(self, table: Table, pool: Any) -> None:
         """Choose what to run, and try what can fail for a public reason."""
         if self.method_ != "votes" and len(self.classes_) > 1:
-            self._public_map: Any = self._map_of(table)
+            self._public_map: Any = self._outline or self._map_of(table)
         self.n_teachers_, self.plan_ = choose_setting(
             self.plan,
             method=self.method_,
             mechanism=self.mechanism,
             n_teachers=self.n_teachers,
-            n_points=self.n_public_,
+            n_points=N_DRAWN if self._outline else self.n_public_,
             n_classes=len(self.classes_),
             epsilon=float(self.epsilon),
             delta=float(self.delta),
@@ -372,70 +415,22 @@ class PrivateClassifier(
         """
         try:
             with threadpool_limits(effective_n_jobs(self.n_jobs)):
-                return PublicMap.of(table, seed=self.random_state or 0)
-        except Exception as error:  # nothing here is private
-            if self.method == "auto" and self.estimator is not None:
-                self.method_ = "votes"
-                return None
-            raise ParameterError(
-                f"X_public cannot be turned into features: {error} Use method='votes' "
-                "and an estimator that reads it. Nothing was released."
-            ) from error
+                return PublicMap.or_error(table, seed=self.random_state or 0)
+        except ParameterError:
+            if self.method != "auto" or self.estimator is None:
+                raise
+            self.method_ = "votes"
+            return None
 
     def _validate(self, X: Any, *, reset: bool, private: bool = False) -> Any:
+        X = columns_by_schema(self._dictionary, X)
         return validate_records(self, X, reset=reset, private=private)
-
-    def _validate_pool(self, pool: Any, *, reset: bool) -> Any:
-        try:
-            return self._validate(pool, reset=reset)
-        except ValueError as error:
-            raise ParameterError(
-                f"X_public does not go with X: {error} Give both the same columns."
-            ) from error
 
     def _estimator(self) -> Any:
         return default_classifier() if self.estimator is None else self.estimator
 
     def _student(self) -> Any:
         return clone(self._estimator() if self.student is None else self.student)
-
-    # Before anything is charged ---------------------------------------------------
-
-    def _open_account(self, private: PrivateRecords, table: Table) -> Account:
-        """Open the account; what identifies the request is public."""
-        digest = b"" if self.ledger is None else record_keys(table, None).tobytes()
-        return open_account(
-            epsilon=float(self.epsilon),
-            delta=float(self.delta),
-            ledger=self.ledger,
-            dataset=self.dataset,
-            request=self._request_key(table.schema).encode() + sha256(digest).digest(),
-            note=f"PrivateClassifier, {self.method_}, {self.n_teachers_} teachers, "
-            f"{len(table)} public points",
-            seed=seed_of(self.random_state),
-            keys=private.digests,
-            assignment=lambda seed: private.assignment(
-                max(1, self.n_teachers_), salt=seed
-            ),
-            quiet=self.on_invalid == "drop",
-        )
-
-    def _request_key(self, schema: Schema) -> str:
-        """Return what decides the votes, and identifies stored jobs: in another form
-        the same fit would be charged again. The student is not part of it.
-        """
-        names = ("n_teachers_", "mechanism", "privacy", "_grouped")
-        params = {name: getattr(self, name) for name in names}
-        if self.method_ != "votes":
-            params |= {"method": REQUESTS[self.method_], "n_records": self.n_records}
-        params |= {"epsilon": float(self.epsilon), "delta": float(self.delta)}
-        if self.plan is not None:
-            params["plan"] = (self.plan.name, self.plan.event.to_json())
-        learner = None
-        if self.method_ != "moments":
-            learner = learner_digest(self._estimator())
-        seed = None if self.random_state is None else int(self.random_state)
-        return repr((params, seed, self.classes_.tolist(), learner, schema.describe()))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

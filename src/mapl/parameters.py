@@ -25,6 +25,7 @@ from mapl.learners import (
 from mapl.planning.choice import METHODS
 from mapl.planning.plan import large_delta_message, mostly_noise_message
 from mapl.planning.settings import MECHANISMS
+from mapl.records.dictionary import Dictionary
 from mapl.records.labels import declared_classes
 from mapl.release.account import check_ledger
 
@@ -48,12 +49,17 @@ def check_parameters(model: Any) -> None:
     check_classifier(estimator)
     if model.classes is not None:
         declared_classes(model.classes)
-    elif model.on_invalid == "drop":
+    elif model.on_invalid == "drop" and not schema_classes(model.schema):
         raise ParameterError("classes must be given where on_invalid is 'drop'.")
     check_class_weight(model.class_weight, model.method)
     check_jobs(model.n_jobs)
     check_ledger(model.ledger, model.dataset)
     seed_of(model.random_state)
+
+
+def schema_classes(schema: Any) -> tuple[str, ...]:
+    """Return the classes that a data dictionary declares, if there is one."""
+    return () if schema is None else Dictionary.read(schema).classes
 
 
 def warn_unsafe_use(model: Any) -> None:

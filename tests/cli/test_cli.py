@@ -713,11 +713,13 @@ def test_check_tells_the_holder_what_does_not_fit(tmp_path: Path, folder: Path) 
         "kind": "number",
         "missing": 1,
         "does_not_fit": 1,
+        "out_of_range": 0,
     }
     assert found["columns"]["rich"] == {
         "kind": "label",
         "missing": 1,
         "does_not_fit": 1,
+        "out_of_range": 0,
     }
     assert found["columns"]["town"]["kind"] == "group"
     assert "given together" in run(*command, "--target", "rich", code=2).stderr

@@ -21,6 +21,7 @@ from mapl.planning.plan import find_setting
 from mapl.planning.settings import MECHANISMS, Setting, setting_for
 from mapl.privacy.events import GaussianEvent, StableReleaseEvent
 from mapl.records.schema import Schema
+from mapl.request import request_key
 
 each_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS)
 
@@ -195,6 +196,6 @@ def test_two_plans_with_one_event_are_two_jobs() -> None:
         setting = replace(plan(**sizes()).setting("noisy-max"), name=name)
         model = PrivateClassifier(plan=setting, random_state=0)
         model.classes_, model.n_teachers_, model._grouped = np.arange(2), 60, False
-        model.method_ = "votes"
-        forms[name] = model._request_key(SCHEMA)
+        model.method_, model._outline = "votes", None
+        forms[name] = request_key(model, SCHEMA)
     assert forms["dissent"] != forms["noisy-max"]

@@ -543,28 +543,6 @@ def test_categories_that_are_one_text_are_refused() -> None:
         Schema.of(public)
 
 
-def test_a_schema_is_read_from_json(tmp_path: Any) -> None:
-    path = tmp_path / "schema.json"
-    path.write_text(
-        '{"columns": {"age": {"kind": "number"}, "town": {"kind": "category", '
-        '"categories": ["York", "Bath"]}}}'
-    )
-    schema = Schema.read(path)
-    data = schema.cast(pd.DataFrame({"age": ["7"], "town": ["Ely"]}))
-    assert data["age"].tolist() == [7.0]
-    assert data["town"].isna().all()
-    for bad, message in (
-        ("[]", "holds no schema"),
-        ('{"columns": {}}', "holds no schema"),
-        ('{"columns": {"a": {"kind": "odd"}}}', "must be one of number"),
-        ('{"columns": {"a": {"kind": "category"}}}', "lists its categories"),
-        ('{"columns": {"a": {"kind": "number", "x": 1}}}', "unknown field 'x'"),
-    ):
-        path.write_text(bad)
-        with pytest.raises(ParameterError, match=message):
-            Schema.read(path)
-
-
 # What one record may not do to the others ----------------------------------------
 
 

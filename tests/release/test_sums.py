@@ -25,7 +25,7 @@ def summer(account: Any) -> Summer:
     feature_map, _ = FeatureMap.of(table)
     labels = (X[:, 0] > 0).astype(np.int64)
     records = Contributions(table, labels, feature_map, units=None, keys=None)
-    return Summer(records, feature_map, account)
+    return Summer(records, account)
 
 
 def moments() -> Moments:

@@ -6,7 +6,17 @@ Exit code 2 for bad input, 3 for a budget that is spent, 4 for a damaged ledger.
 import rich_click as click
 
 from mapl import __version__
-from mapl.cli import certificate, check, demo, learn, ledger, plan, predict
+from mapl.cli import (
+    certificate,
+    check,
+    demo,
+    learn,
+    ledger,
+    plan,
+    predict,
+    schema,
+    sketch,
+)
 
 
 @click.group()
@@ -17,6 +27,8 @@ def main() -> None:
 
 for _command in (
     learn.learn,
+    schema.schema,
+    sketch.sketch,
     check.check,
     predict.predict,
     certificate.certificate,

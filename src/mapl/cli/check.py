@@ -1,6 +1,7 @@
 """``mapl check`` and ``mapl clean``: for the holder of the records alone."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from mapl.cli.output import (
 )
 from mapl.errors import ParameterError
 
-_WARNING = "This tells of private records. It is for their holder, not for publication."
+HOLDER_ONLY = (
+    "This tells of private records. It is for their holder, not for publication."
+)
 
 
 @click.command()
@@ -49,12 +52,15 @@ def check(
     from mapl.records.misfits import count_misfits
 
     types = _read_schema(schema, [name for name in (target, groups) if name])
-    names = split_at_commas(classes)
-    found = count_misfits(private, types, target=target, classes=names, groups=groups)
+    if target:
+        types = replace(types, target=target, classes=tuple(split_at_commas(classes)))
+    if groups:
+        types = replace(types, groups=groups)
+    found = count_misfits(private, types)
     if as_json:
-        click.echo(json.dumps({"not_for_publication": _WARNING, **found}))
+        click.echo(json.dumps({"not_for_publication": HOLDER_ONLY, **found}))
         return
-    click.echo(_WARNING)
+    click.echo(HOLDER_ONLY)
     lines = {"records": found["records"], "unreadable_lines": found["unreadable_lines"]}
     show_result(lines, False)
     show_table(
@@ -67,13 +73,16 @@ def check(
 
 
 def _read_schema(path: Path, without: list[str]) -> Any:
+    from mapl.records.dictionary import Dictionary, Entry
     from mapl.records.files import read_public
-    from mapl.records.schema import Schema
 
     if path.suffix == ".json":
-        return Schema.read(path)
+        return Dictionary.read(path)
     public = read_public(path, without="", categories=[])
-    return Schema.of_numbers_and_texts(public.drop(columns=without, errors="ignore"))
+    public = public.drop(columns=without, errors="ignore")
+    numbers = set(public.select_dtypes("number").columns)
+    kinds = {n: "number" if n in numbers else "text" for n in public.columns}
+    return Dictionary({str(name): Entry(kind) for name, kind in kinds.items()})
 
 
 @click.command()

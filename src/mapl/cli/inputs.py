@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +11,11 @@ import rich_click as click
 from mapl.errors import ParameterError
 
 if TYPE_CHECKING:
+    from mapl.records.dictionary import Dictionary
     from mapl.records.schema import Schema
     from mapl.records.table import Table
 
+_SAME_FILE = "--public is the private file itself: labels.parquet would publish it."
 _LARGE_OVERLAP = 0.5  # of what is not explained by copies among the private records
 _MOSTLY_COPIES = 0.9  # of the private records: then overlap means nothing
 
@@ -59,12 +61,13 @@ class Records:
 class Inputs:
     """The public records, and where the private ones are."""
 
-    public: Any
+    public: Any  # None if there is a data dictionary alone
     private: Path
     schema: Schema
     only_public: list[str]
     target: str
     groups: str | None
+    dictionary: Dictionary | None = None
 
     def read_records(self, classes: list[str], *, on_invalid: str) -> Records:
         """Read the private records; those without a label or a group are left out."""
@@ -115,6 +118,14 @@ class Inputs:
         click.echo(f"Numbers: {', '.join(numbers) or 'none'}", err=True)
         click.echo(f"Categories: {', '.join(texts) or 'none'}", err=True)
         public = self.public
+        if public is None:
+            free = [n for n, c in self.schema.columns.items() if c.kind == "text"]
+            if free:
+                click.echo(
+                    f"Not learned from, free text needs --public: {', '.join(free)}",
+                    err=True,
+                )
+            return
         many = [name for name in texts if public[name].nunique() > 0.5 * len(public)]
         if many:
             click.echo(
@@ -139,6 +150,48 @@ def _say_what_is_left_out(target: str, groups: str | None) -> None:
         )
 
 
+def read_dictionary(
+    private: Path,
+    path: Path,
+    *,
+    target: str | None,
+    groups: str | None,
+    drop: list[str],
+) -> Inputs:
+    """Read a data dictionary, and see that the private file has its columns."""
+    from mapl.records.dictionary import Dictionary
+    from mapl.records.files import check_column, column_names
+
+    found = Dictionary.read(path)
+    target, groups = target or found.target, groups or found.groups
+    if target is None:
+        raise ParameterError(f"--target must be given: {path} names no target.")
+    unused = {target, groups, *drop}
+    columns = {n: e for n, e in found.columns.items() if n not in unused}
+    classes = found.classes if target == found.target else ()
+    found = replace(
+        found, columns=columns, target=target, groups=groups, classes=classes
+    )
+    if not columns:
+        raise ParameterError(f"{path} has no column to learn from.")
+    names = column_names(private)
+    for name in (target, *([groups] if groups else []), *columns):
+        check_column(name, names, private)
+    return Inputs(None, private, found.schema, [], target, groups, found)
+
+
+def with_public(data: Inputs, pool: Path) -> Inputs:
+    """Add public records to a data dictionary: it keeps the types."""
+    from mapl.records.files import check_column, read_table
+
+    if pool.resolve() == data.private.resolve():
+        raise ParameterError(_SAME_FILE)
+    public = read_table(pool)
+    for name in data.schema.columns:
+        check_column(name, public.columns, pool)
+    return replace(data, public=data.schema.cast(public[list(data.schema.columns)]))
+
+
 def read_inputs(
     private: Path,
     pool: Path,
@@ -155,9 +208,7 @@ def read_inputs(
     from mapl.records.schema import Schema
 
     if pool.resolve() == private.resolve():
-        raise ParameterError(
-            "--public is the private file itself: labels.parquet would publish it."
-        )
+        raise ParameterError(_SAME_FILE)
     public = read_public(pool, without=target, categories=categories)
     names = column_names(private)
     unused = {target, *drop, *([groups] if groups else [])}
@@ -183,3 +234,32 @@ def read_inputs(
     public = public[shared]
     schema = Schema.of_numbers_and_texts(public)
     return Inputs(public, private, schema, only_public, target, groups)
+
+
+def read_public_side(
+    private: Path,
+    schema: Path | None,
+    pool: Path | None,
+    *,
+    target: str | None,
+    groups: str | None,
+    drop: list[str],
+    categories: list[str],
+) -> Inputs:
+    """Read what is public: a data dictionary, public records, or both."""
+    if schema is not None:
+        if categories:
+            raise ParameterError("--categories: the schema says what is a category.")
+        found = read_dictionary(
+            private, schema, target=target, groups=groups, drop=drop
+        )
+        return found if pool is None else with_public(found, pool)
+    if pool is None:
+        raise click.UsageError(
+            "Missing option '--schema' or '--public': describe the columns (mapl "
+            "schema draft), or give records that are not sensitive."
+        )
+    if target is None:
+        raise click.UsageError("Missing option '--target'.")
+    args: dict[str, Any] = {"drop": drop, "categories": categories}
+    return read_inputs(private, pool, target=target, groups=groups, **args)

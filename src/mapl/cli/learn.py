@@ -12,7 +12,7 @@ import rich_click as click
 from click import get_current_context
 from click.core import ParameterSource
 
-from mapl.cli.inputs import Inputs, read_inputs
+from mapl.cli.inputs import Inputs, read_public_side
 from mapl.cli.output import (
     FILE,
     delta_option,
@@ -37,14 +37,19 @@ _OVERLAP = "; public records may be private ones, too (--allow-overlap)"
 
 @click.command()
 @click.argument("private", type=FILE)
-@click.option("--target", required=True, help="Column with the labels.")
+@click.option("--target", help="Column with the labels, unless the schema names it.")
+@click.option(
+    "--schema",
+    type=FILE,
+    help="Data dictionary: columns with kinds, ranges and categories (see mapl schema "
+    "draft). With it no public records are needed.",
+)
 @click.option(
     "--public",
     "pool",
-    required=True,
     type=FILE,
-    help="Records without labels that are not sensitive. They decide the type of each "
-    "column; a private cell that does not fit its column counts as missing.",
+    help="Records without labels that are not sensitive. Without --schema they decide "
+    "the type of each column; a private cell that does not fit it counts as missing.",
 )
 @click.option(
     "--epsilon",
@@ -160,8 +165,9 @@ _OVERLAP = "; public records may be private ones, too (--allow-overlap)"
 @errors_in_one_line
 def learn(
     private: Path,
-    target: str,
-    pool: Path,
+    target: str | None,
+    schema: Path | None,
+    pool: Path | None,
     groups: str | None,
     classes: str | None,
     classes_from_data: bool,
@@ -184,21 +190,20 @@ def learn(
     budget = _budget(settings)
     from mapl.publish.bundle import new_folder, write_bundle, write_report
 
-    names = _checked_classes(classes, classes_from_data)
-    data = read_inputs(
-        private,
-        pool,
-        target=target,
-        groups=groups,
-        drop=split_at_commas(drop),
-        categories=split_at_commas(categories),
+    columns = {"drop": split_at_commas(drop), "categories": split_at_commas(categories)}
+    data = read_public_side(
+        private, schema, pool, target=target, groups=groups, **columns
     )
+    target = data.target
+    declared = () if data.dictionary is None else data.dictionary.classes
+    names = _checked_classes(classes, classes_from_data, declared)
     data.show_columns()
     model = _make_classifier(settings, budget, names)
     prepared = _Prepared.of(data, model)
     test_table = None if test is None else read_test_file(test, data, target, names)
     records = data.read_records(names, on_invalid=settings["on_invalid"])
-    if not allow_overlap and settings["on_invalid"] == "error":
+    shown = data.public is not None
+    if shown and not allow_overlap and settings["on_invalid"] == "error":
         records.refuse_overlap(data.public)
     with new_folder(out):
         X = prepared.encode(data, records)
@@ -206,7 +211,8 @@ def learn(
         whole = prepared.whole(model.student_)
         if allow_overlap:
             model.certificate_["public"]["assumed"] += _OVERLAP
-        signed = write_bundle(out, whole, model, data.public)
+        points = getattr(model, "made_up_points_", data.public)
+        signed = write_bundle(out, whole, model, points)
         score = None
         if test_table is not None:
             score = _score(whole, test_table, data, target, model)
@@ -233,6 +239,11 @@ class _Prepared:
         """Encode the public records, if there is an estimator."""
         from mapl.publish.bundle import check_writable
 
+        if data.dictionary is not None:
+            if model.estimator is not None:
+                model.estimator = data.schema.encoding_pipeline(model.estimator)
+            model.schema = data.dictionary
+            return cls(None, data.public)
         typed = data.schema.cast(data.public)
         if model.estimator is None:
             return cls(None, typed)
@@ -253,9 +264,11 @@ class _Prepared:
         return student if self.encoder is None else make_pipeline(self.encoder, student)
 
 
-def _checked_classes(classes: str | None, from_data: bool) -> list[str]:
+def _checked_classes(
+    classes: str | None, from_data: bool, declared: tuple[str, ...]
+) -> list[str]:
     """Return the declared classes; none if they are to be read from the data."""
-    names = split_at_commas(classes)
+    names = split_at_commas(classes) or ([] if from_data else list(declared))
     if bool(names) == from_data:
         raise ParameterError(
             "--classes must list all labels that may occur, separated by commas. To "
@@ -403,15 +416,21 @@ def _summary(fitted: Any, signed: dict[str, Any], out: Path) -> dict[str, Any]:
     from mapl.privacy.votes import ABSTAIN
 
     answered = int((fitted.public_labels_ != ABSTAIN).sum())
+    n_points = len(fitted.public_labels_)
+    asked = {
+        "public_points": n_points,
+        "answered": answered,
+        "abstained": n_points - answered,
+    }
+    if hasattr(fitted, "made_up_points_"):
+        asked = {"public_points": fitted.n_public_, "made_up_records": n_points}
     return {
         "epsilon": signed["epsilon"],
         "delta": signed["delta"],
         "paid_before": fitted.paid_before_,
         "method": fitted.method_,
         "teachers": fitted.n_teachers_,
-        "public_points": len(fitted.public_labels_),
-        "answered": answered,
-        "abstained": len(fitted.public_labels_) - answered,
+        **asked,
         "guarantee": signed["guarantee"],
         "folder": str(out),
     }

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mapl.arrays import Array, Floats, Ints
-from mapl.records.cells import NAT
+from mapl.records.cells import DAY, NAT
 from mapl.records.table import Table
 
 UNIT = 32  # integer steps of one standard deviation, and of a code
@@ -227,12 +227,12 @@ def split(table: Table, *, numbers: bool = True) -> tuple[Any, list[Array]]:
         elif kind.kind == "category":
             texts.append(np.array([*kind.categories, None], dtype=object)[column])
         elif numbers:
-            found.append(_as_number(column, kind.kind))
+            found.append(as_number(column, kind.kind))
     return np.stack(found, axis=1) if found else nothing, texts
 
 
-def _as_number(column: Array, kind: str) -> Floats:
+def as_number(column: Array, kind: str) -> Floats:
     """Return times and durations as days."""
     if kind == "number":
         return column
-    return np.where(column == NAT, np.nan, column / 86_400e9)
+    return np.where(column == NAT, np.nan, column / DAY)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
 from mapl.arrays import Array, Floats, Ints, Singles, Words
-from mapl.features.maps import FeatureMap
 from mapl.privacy.gradients import (
     CONSTANT,
     RESIDUAL_GRID,
@@ -18,7 +18,7 @@ from mapl.privacy.gradients import (
     residuals_of,
     stack_residuals,
 )
-from mapl.privacy.moments import Block, LinearMap, are_exact
+from mapl.privacy.moments import Block, LinearMap
 from mapl.privacy.questions import Question, StackQuestion
 from mapl.records.table import Table
 
@@ -35,6 +35,7 @@ Source = Callable[[Floats], Floats]
 class Contributions:
     """The records of a fit, ready to be asked for sums. Private.
 
+    ``feature_map`` is a `FeatureMap`, or what has its methods.
     ``labels`` are class numbers, -1 for a record that counts nothing. All records of a
     unit stand together, in an order that depends on them alone. What is encoded once
     is kept while memory allows.
@@ -44,12 +45,12 @@ class Contributions:
         self,
         table: Table,
         labels: Ints,
-        feature_map: FeatureMap,
+        feature_map: Any,
         *,
         units: Words | None,
         keys: Words | None,
     ) -> None:
-        self._table, self._labels, self._map = table, labels, feature_map
+        self._table, self._labels, self.feature_map = table, labels, feature_map
         self._order, self._sizes = np.arange(len(labels)), None
         if units is not None and keys is not None:
             self._order = np.lexsort((*keys.T, *units.T))
@@ -74,7 +75,7 @@ class Contributions:
 
     def gradients(self, question: Question) -> Iterator[Block]:
         """Yield what each record says about a current model."""
-        linear_map = self._map.linear_map(question.waves)
+        linear_map = self.feature_map.linear_map(question.waves)
         for number, (rows, sizes) in enumerate(self._blocks()):
             cells = self._cells(number, rows, waves=question.waves > 0)
             residuals = residuals_of(cells, self._labels[rows], question)
@@ -83,7 +84,7 @@ class Contributions:
 
     def label_codes(self, waves: int, columns: int, grid: int) -> Iterator[Block]:
         """Yield each record's label, as a one-hot code."""
-        linear_map = self._map.linear_map(waves)
+        linear_map = self.feature_map.linear_map(waves)
         for number, (rows, sizes) in enumerate(self._blocks()):
             cells = self._cells(number, rows, waves=waves > 0)
             codes = one_hot_labels(self._labels[rows], columns) * grid
@@ -94,7 +95,7 @@ class Contributions:
         """Return the sum of `label_codes` that a model expects, times 1/grid: where
         labels alone are private, it is public.
         """
-        linear_map = self._map.linear_map(question.waves)
+        linear_map = self.feature_map.linear_map(question.waves)
         total = np.zeros((linear_map.width, question.weights.shape[1]))
         for number, (rows, sizes) in enumerate(self._blocks()):
             cells = self._cells(number, rows, waves=question.waves > 0)
@@ -105,7 +106,7 @@ class Contributions:
             factor *= lengths >= 0  # of features alone: labels are private
             shares = probabilities_of(cells @ question.weights / WEIGHT_GRID)
             total += cells.T @ (shares * factor[:, None])
-        return linear_map.push_floats(total)
+        return np.asarray(linear_map.push_floats(total))
 
     def logits(self, sources: list[Source]) -> list[list[Singles]]:
         """Return the logits of several models, block by block.
@@ -116,8 +117,8 @@ class Contributions:
         found = []
         for number, (rows, _) in enumerate(self._blocks()):
             cells = self._cells(number, rows, waves=True)
-            good = are_exact(cells)[:, None]
-            cells = np.where(good, cells, 0.0)
+            good = self.feature_map.linear_map(0).sound(cells)[:, None]
+            cells = cells if good.all() else np.where(good, cells, 0.0)
             own = [np.where(good, source(cells), np.nan) for source in sources]
             found.append([logits.astype(np.float32) for logits in own])
         return found
@@ -150,12 +151,12 @@ class Contributions:
     def _cells(self, number: int, rows: Ints, *, waves: bool) -> Floats:
         encoded = self._kept.get(number)
         if encoded is None:
-            encoded = self._map.encode(self._table.take(rows))
+            encoded = self.feature_map.encode(self._table.take(rows))
             size = sum(part.nbytes for part in encoded)
             if self._bytes + size <= _MOST_BYTES:
                 self._bytes += size
                 self._kept[number] = encoded
-        return self._map.cells(encoded, waves=waves)
+        return np.asarray(self.feature_map.cells(encoded, waves=waves))
 
     def _block_lengths(self, number: int, cells: Floats, linear_map: LinearMap) -> Ints:
         """Return the lengths of each record's blocks; they are computed once, when all

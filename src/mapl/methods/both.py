@@ -9,13 +9,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from mapl.arrays import Array, Floats, Ints
+from mapl.arrays import Array, Floats, Integers, Ints
 from mapl.features.contributions import Source
-from mapl.methods.moments import MomentsFit, PublicMap, Regression, published_model
+from mapl.methods.moments import (
+    MomentsFit,
+    PublicMap,
+    Regression,
+    Spending,
+    published_model,
+    stacked,
+)
 from mapl.methods.published import Published
 from mapl.methods.votes import Panel
 from mapl.planning.choice import CALIBRATION, COUNT, VOTES
@@ -25,8 +33,10 @@ from mapl.privacy.soft_dissent import GRID, expected_price, on_grid
 from mapl.records.private import PrivateRecords
 from mapl.records.table import Table
 from mapl.release.account import Account
+from mapl.release.sums import Summer
 from mapl.student.corrections import Corrections
-from mapl.student.stacking import stacked_probabilities
+from mapl.student.stacking import Stack, stacked_probabilities
+from mapl.teachers.voting import Checkpoints
 
 _MOST_POINTS = 4000  # that teachers are asked about
 _MARGIN = 1.5  # of a teacher's stock over what public teachers pay
@@ -46,38 +56,74 @@ def learn_by_both(
     class_weight: str | Mapping[Any, float] | None = None,
 ) -> Published:
     """Publish a model of moments, corrected by teachers where labels bear them out."""
-    rows = _asked_rows(len(public.table), account.seed)
-    points = public.table.take(rows)
+    asked = Asked.some(public.table, public.dense_cells, account.seed)
     with account.checkpoints() as kept:
-        shares = panel.votes(private, points, classes, account.seed, kept, soft=True)
+        shares = asked.votes(panel, private, classes, account.seed, kept)
         fit = MomentsFit(private, public, account, setting, n_classes=len(classes))
         counts = fit.count(n_records, COUNT)
-        n = float(counts.sum())
         found = fit.regress(counts, 1 - COUNT - CALIBRATION - VOTES)
-        expected = stacked_probabilities(
-            [found.logits[rows]], np.ones(1), np.zeros(len(classes))
-        )
-        question = _question(panel, points, expected, n, classes, account.seed)
-        noisy = fit.soft_votes(shares, question)
-        corrections = Corrections.of(
-            public.dense_cells[rows],
-            found.logits[rows],
-            noisy.total - expected,
-            noisy.sigma,
-        )
-        own = corrections.logits(public.dense_cells, found.logits)
-        sources = [found.source(), _source(found, corrections)]
-        stack = fit.stack(sources, [found.logits, own], n, CALIBRATION)
+        noted = float(counts.sum()), fit.summer, fit.spending
+        stack, forest = hear_teachers(panel, shares, asked, found, *noted, classes)
+    spending = fit.spending.steps
     return published_model(
-        *(public, table, found, stack, classes, class_weight, fit.spending),
-        forest=corrections,
+        *(public, table, found, stack, classes, class_weight, spending), forest=forest
     )
 
 
-def _asked_rows(n_points: int, seed: int) -> Ints:
-    """Return the points to ask about: more points would each have more noise."""
-    order = np.random.default_rng(seed).permutation(n_points)
-    return np.sort(order[:_MOST_POINTS])
+@dataclass(frozen=True)
+class Asked:
+    """Public points, and which of them teachers are asked about.
+
+    ``features`` are those of all points, as trees see them.
+    """
+
+    points: Table
+    features: Any
+    rows: Ints
+
+    @classmethod
+    def some(cls, table: Table, features: Any, seed: int) -> Asked:
+        """Choose points to ask about: more points would each have more noise."""
+        order = np.random.default_rng(seed).permutation(len(table))
+        rows = np.sort(order[:_MOST_POINTS])
+        return cls(table.take(rows), features, rows)
+
+    def votes(
+        self,
+        panel: Panel,
+        private: PrivateRecords,
+        classes: Array,
+        seed: int,
+        kept: Checkpoints | None,
+    ) -> Integers:
+        """Return the teachers' probabilities. Private."""
+        return panel.votes(private, self.points, classes, seed, kept, soft=True)
+
+
+def hear_teachers(
+    panel: Panel,
+    shares: Integers,
+    asked: Asked,
+    found: Regression,
+    n_records: float,
+    summer: Summer,
+    spending: Spending,
+    classes: Array,
+) -> tuple[Stack, Corrections]:
+    """Publish what teachers say beyond a model; return what it adds, and how to weigh
+    that against the labels.
+    """
+    own, seed = found.logits[asked.rows], summer.account.seed
+    expected = stacked_probabilities([own], np.ones(1), np.zeros(len(classes)))
+    question = _question(panel, asked.points, expected, n_records, classes, seed)
+    question, noisy = summer.soft_votes(shares, question)
+    spending.note(noisy.total.size, question.part)
+    said = noisy.total - expected
+    forest = Corrections.of(asked.features[asked.rows], own, said, noisy.sigma)
+    sources = [found.source(), _source(found, forest)]
+    logits = [found.logits, forest.logits(asked.features, found.logits)]
+    stack = stacked(summer, spending, sources, logits, n_records, CALIBRATION)
+    return stack, forest
 
 
 def _question(

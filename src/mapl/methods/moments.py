@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from sklearn.pipeline import make_pipeline
 
-from mapl.arrays import Array, Floats, Integers
+from mapl.arrays import Array, Floats
+from mapl.errors import ParameterError
 from mapl.features.contributions import Contributions, Source, linear_source
 from mapl.features.maps import GRID, FeatureMap
 from mapl.features.model import PublicFeatures
@@ -22,8 +23,8 @@ from mapl.methods.published import Published
 from mapl.planning.choice import CALIBRATION, COUNT
 from mapl.planning.settings import Setting
 from mapl.privacy.gradients import RESIDUAL_GRID, WEIGHT_GRID
-from mapl.privacy.moments import LARGEST_WEIGHT, NoisySum
-from mapl.privacy.questions import Question, SoftQuestion
+from mapl.privacy.moments import LARGEST_WEIGHT
+from mapl.privacy.questions import Question
 from mapl.progress import Progress
 from mapl.records.private import PrivateRecords
 from mapl.records.table import Table
@@ -70,6 +71,17 @@ class PublicMap:
         )
         return cls(feature_map, points, used, np.concatenate(dense))
 
+    @classmethod
+    def or_error(cls, table: Table, *, seed: int) -> PublicMap:
+        """Return `of`, or an error that says what else to do."""
+        try:
+            return cls.of(table, seed=seed)
+        except Exception as error:  # nothing here is private
+            raise ParameterError(
+                f"X_public cannot be turned into features: {error} Use method='votes' "
+                "and an estimator that reads it. Nothing was released."
+            ) from error
+
 
 @dataclass(frozen=True)
 class Regression:
@@ -111,18 +123,18 @@ class MomentsFit:
     ) -> None:
         self._contributions = _contributions(private, public)
         self._public, self._n_classes = public, n_classes
-        self._summer = Summer(self._contributions, public.feature_map, account)
+        self.summer = Summer(self._contributions, account)
         self.mechanism = setting.make_moments()
-        self._summer.open(self.mechanism)
+        self.summer.open(self.mechanism)
         self._shift = math.sqrt(self.mechanism.event.squared_shift)
-        self.spending: list[tuple[int, float]] = []
+        self.spending = Spending()
 
     def count(self, n_records: int | None, part: Fraction) -> Floats:
         """Return a noisy count of each class; all together are the caller's number of
         records, if there is one.
         """
-        found = shrunk_counts(*self._summer.count(self._n_classes, part))
-        self._note(self._n_classes, part)
+        found = shrunk_counts(*self.summer.count(self._n_classes, part))
+        self.spending.note(self._n_classes, part)
         return found if n_records is None else found * (n_records / found.sum())
 
     def regress(self, counts: Floats, part: Fraction) -> Regression:
@@ -138,39 +150,42 @@ class MomentsFit:
         newton.start_at(counts / n_records)
         with Progress("Summing over the records", steps) as progress:
             while not newton.done:
-                asked, noisy = self._summer.gradient(newton.next())
+                asked, noisy = self.summer.gradient(newton.next())
                 newton.take(asked, noisy)
-                self._note(noisy.total.size, asked.part)
+                self.spending.note(noisy.total.size, asked.part)
                 progress.advance(1)
         weights = newton.cell_weights(waves=True)
         logits = class_logits(newton.logits)
         return Regression(weights, logits)
 
-    def stack(
-        self,
-        sources: list[Source],
-        logits: list[Floats],
-        n_records: float,
-        part: Fraction,
-    ) -> Stack:
-        """Weigh models' logits against the labels, for a part of the budget."""
-        stack = Stack(logits, n_records=n_records, parts=[part / 2] * 2)
-        while not stack.done:
-            asked, noisy = self._summer.stacked(sources, stack.next())
-            stack.take(noisy)
-            self._note(noisy.total.size, asked.part)
-        return stack
 
-    def soft_votes(self, shares: Integers, question: SoftQuestion) -> NoisySum:
-        """Return teachers' mean probabilities, for a part of the budget."""
-        asked, noisy = self._summer.soft_votes(shares, question)
-        self._note(noisy.total.size, asked.part)
-        return noisy
+class Spending:
+    """How many numbers each step published, and the part of the price used by then."""
 
-    def _note(self, numbers: int, part: Fraction) -> None:
-        """Note how many numbers a step published, and for which part."""
-        before = self.spending[-1][1] if self.spending else 0.0
-        self.spending.append((numbers, before + float(part)))
+    def __init__(self) -> None:
+        self.steps: list[tuple[int, float]] = []
+
+    def note(self, numbers: int, part: Fraction) -> None:
+        """Note a step."""
+        before = self.steps[-1][1] if self.steps else 0.0
+        self.steps.append((numbers, before + float(part)))
+
+
+def stacked(
+    summer: Summer,
+    spending: Spending,
+    sources: list[Source],
+    logits: list[Floats],
+    n_records: float,
+    part: Fraction,
+) -> Stack:
+    """Weigh models' logits against the labels, for a part of the budget."""
+    stack = Stack(logits, n_records=n_records, parts=[part / 2] * 2)
+    while not stack.done:
+        asked, noisy = summer.stacked(sources, stack.next())
+        stack.take(noisy)
+        spending.note(noisy.total.size, asked.part)
+    return stack
 
 
 def shrunk_counts(counts: Floats, sigma: float) -> Floats:
@@ -199,9 +214,10 @@ def learn_by_moments(
     counts = fit.count(n_records, COUNT)
     found = fit.regress(counts, 1 - COUNT - CALIBRATION)
     n = float(counts.sum())
-    stack = fit.stack([found.source()], [found.logits], n, CALIBRATION)
+    models = [found.source()], [found.logits]
+    stack = stacked(fit.summer, fit.spending, *models, n, CALIBRATION)
     return published_model(
-        public, table, found, stack, classes, class_weight, fit.spending
+        public, table, found, stack, classes, class_weight, fit.spending.steps
     )
 
 
@@ -267,7 +283,7 @@ def learn_labels_by_moments(
     """Publish the sum of each class's features once; every step after it is free."""
     columns = 1 if len(classes) == 2 else len(classes)
     records = _contributions(private, public)
-    summer = Summer(records, public.feature_map, account)
+    summer = Summer(records, account)
     summer.open(setting.make_moments())
     newton = NewtonSteps(
         public.points, n_classes=len(classes), n_records=len(records), parts=[]

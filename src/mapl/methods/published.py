@@ -5,6 +5,7 @@ from typing import Any
 
 from mapl.arrays import Array, Floats, Ints
 from mapl.learners import set_seeds
+from mapl.records.table import Table
 from mapl.student.fitting import fit_to_shares
 
 
@@ -14,13 +15,15 @@ class Published:
 
     ``labels`` has a class number for each public point, ABSTAIN for none; ``shares``
     the classes' shares or probabilities, if there are any. ``spending`` lists how much
-    was asked in each batch, and the part of the price used by then.
+    was asked in each batch, and the part of the price used by then. ``points`` are
+    made-up ones, where no public points were given.
     """
 
     student: Any
     labels: Ints
     shares: Floats | None
     spending: list[tuple[int, float]]
+    points: Table | None = None
 
 
 def distilled(

@@ -48,15 +48,20 @@ def residuals_of(cells: Floats, labels: Ints, question: Question) -> Floats:
     """Return label minus probability for each class (for two classes, the second); -1
     is an unknown label, of which nothing counts.
     """
-    logits = cells @ question.weights
-    if logits.shape[1] > 1:
-        found = _softmax(logits)
-    else:
-        places = np.floor(logits / (WEIGHT_GRID // _STEPS)) + _FARTHEST * _STEPS
-        table = _sigmoids()
-        found = table[np.clip(places, 0, len(table) - 1).astype(np.int64)]
+    found = integer_probabilities(cells @ question.weights)
     codes = one_hot_labels(labels, found.shape[1])
     return np.where((labels < 0)[:, None], 0.0, codes * RESIDUAL_GRID - found)
+
+
+def integer_probabilities(logits: Floats) -> Floats:
+    """Return the probability of each class (of two, of the second) for logits in
+    integer steps, in steps of the residuals' grid.
+    """
+    if logits.shape[1] > 1:
+        return _softmax(logits)
+    places = np.floor(logits / (WEIGHT_GRID // _STEPS)) + _FARTHEST * _STEPS
+    table = _sigmoids()
+    return np.asarray(table[np.clip(places, 0, len(table) - 1).astype(np.int64)])
 
 
 def _softmax(logits: Floats) -> Floats:

@@ -22,6 +22,7 @@ from mapl.privacy.curves import LEAST_REST, SMOOTHING
 from mapl.privacy.events import MomentsEvent
 from mapl.privacy.guard import Guard, seeded_suffix
 from mapl.privacy.noise import SYSTEM, Source, discrete_gaussian
+from mapl.privacy.rounding import ceil_sqrt
 
 LARGEST_CELLS = 2**16  # length of a record's integers
 LARGEST_IMAGE = 2**20  # length of a block of their image, without its weight
@@ -85,14 +86,18 @@ class LinearMap:
         parts = [weight * (cells[:, place] @ m) for weight, place, m in self._parts]
         return np.concatenate(parts, axis=1)
 
+    def sound(self, cells: Floats) -> Bools:
+        """Return which records' integers are short enough for exact products."""
+        return _sound(cells, LARGEST_CELLS)
+
     def block_lengths(self, cells: Floats) -> Ints:
         """Return the squared length of each block of each record without its weight;
         -1 for records that count nothing: too long, or not of integers.
         """
-        good = _sound(cells, LARGEST_CELLS)
+        good = self.sound(cells)
         if not good.all():
             cells = np.where(good[:, None], cells, 0.0)
-        found = [_squares(cells[:, place] @ m) for _, place, m in self._parts]
+        found = [squared_lengths(cells[:, place] @ m) for _, place, m in self._parts]
         lengths = np.stack(found, axis=1)
         good &= (lengths <= LARGEST_IMAGE**2).all(axis=1)  # before integers overflow
         return np.where(good[:, None], lengths, -1.0).astype(np.int64)
@@ -208,7 +213,7 @@ class Moments:
         rest = squared_length / (self.event.squared_shift * part)
         wanted = max(rest, LEAST_REST) + SMOOTHING**2
         grid = 2**10
-        return Fraction(_ceil_sqrt(wanted * grid**2), grid)
+        return Fraction(ceil_sqrt(wanted * grid**2), grid)
 
     def answer(
         self,
@@ -258,11 +263,33 @@ class Moments:
         weight = WEIGHT if grouped and not labels_only else 1
         if labels_only and columns > 1:
             squared_length *= 2  # one code leaves, another one comes
-        sigma = scale(sigma=self.sigma(squared_length * LENGTH_UNIT * weight**2, part))
+        return self.release(
+            linear_map.push(sums),
+            squared_length=squared_length * LENGTH_UNIT,
+            part=part,
+            weight=weight,
+            before_draw=before_draw,
+        )
+
+    def release(
+        self,
+        total: Ints,
+        *,
+        squared_length: int,
+        part: Fraction,
+        weight: int = 1,
+        before_draw: Callable[[], None] = lambda: None,
+    ) -> NoisySum:
+        """Publish a sum to which each unit adds an integer vector of squared length at
+        most ``squared_length`` times ``weight`` squared, in integer steps.
+
+        The result is in units of ``weight`` steps.
+        """
+        part = rational(part=part)
+        sigma = scale(sigma=self.sigma(squared_length * weight**2, part))
         with self._guard:
-            self._take(part, linear_map.image_width * columns)
+            self._take(part, total.size)
             before_draw()
-            total = linear_map.push(sums)
             noisy = total + discrete_gaussian(sigma, total.shape, source=self._source)
         return NoisySum(noisy / weight, float(sigma) / weight)
 
@@ -314,17 +341,18 @@ def bounded_sum(
     good = (block.lengths >= 0) & _sound(block.residuals, LARGEST_RESIDUALS)
     cells, residuals = block.cells, block.residuals
     if not good.all():  # such a record counts nothing
-        cells = np.where(good[:, None], cells, 0.0)
+        if isinstance(cells, np.ndarray):  # others are finite
+            cells = np.where(good[:, None], cells, 0.0)
         residuals = np.where(good[:, None], residuals, 0.0)
     lengths = np.maximum(block.lengths, 0)
     residuals = _shortened(lengths, residuals, squared_length)
     if not grouped:
         return _exact_product(cells, residuals)
-    if block.unit_sizes is None or block.unit_sizes.sum() != len(cells):
+    if block.unit_sizes is None or block.unit_sizes.sum() != cells.shape[0]:
         raise ParameterError("unit_sizes must say how many records each unit has.")
     image = linear_map.image(cells)
     weights = _unit_weights(image, residuals, block.unit_sizes, squared_length)
-    return _exact_product(cells * weights[:, None], residuals)
+    return _exact_product(cells, residuals * weights[:, None])
 
 
 def bounded_label_sum(block: Block, squared_length: int) -> Ints:
@@ -345,7 +373,7 @@ def bounded_label_sum(block: Block, squared_length: int) -> Ints:
 def _exact_product(cells: Floats, residuals: Floats) -> Ints:
     """Return cells' x residuals. Every partial sum is an integer below 2^53."""
     total = np.zeros((cells.shape[1], residuals.shape[1]), dtype=np.int64)
-    for start in range(0, len(cells), _ROWS):
+    for start in range(0, cells.shape[0], _ROWS):
         rows = slice(start, start + _ROWS)
         total += (cells[rows].T @ residuals[rows]).astype(np.int64)
     return total
@@ -358,17 +386,8 @@ def _sound(vectors: Floats, longest: int) -> Bools:
         return np.asarray(whole & ((vectors**2).sum(axis=1) <= longest**2))
 
 
-def are_exact(cells: Floats) -> Bools:
-    """Return which records' integers are short enough for exact products."""
-    return _sound(cells, LARGEST_CELLS)
-
-
-def squared_lengths(vectors: Floats) -> Ints:
+def squared_lengths(vectors: Floats) -> Floats:
     """Return the squared length of each row, exactly where it is below 2^53."""
-    return _squares(vectors).astype(np.int64)
-
-
-def _squares(vectors: Floats) -> Floats:
     return np.asarray(np.einsum("ij,ij->i", vectors, vectors))
 
 
@@ -378,7 +397,7 @@ def _shortened(lengths: Ints, residuals: Floats, squared_length: int | Ints) -> 
     The factor is rounded down, then each residual towards zero; the result is checked
     in integers, and set to zero if it does not hold.
     """
-    products = lengths * squared_lengths(residuals)
+    products = lengths * squared_lengths(residuals).astype(np.int64)
     limits = np.broadcast_to(np.asarray(squared_length), products.shape)
     long = np.flatnonzero(products > limits)
     if not long.size:
@@ -386,7 +405,7 @@ def _shortened(lengths: Ints, residuals: Floats, squared_length: int | Ints) -> 
     factor = np.floor(np.sqrt(limits[long] / products[long]) * (2**20 - 1))
     out = residuals.copy()
     out[long] = np.trunc(residuals[long] * factor[:, None] / 2**20)
-    checked = lengths[long] * squared_lengths(out[long])
+    checked = lengths[long] * squared_lengths(out[long]).astype(np.int64)
     out[long[checked > limits[long]]] = 0.0
     return out
 
@@ -427,10 +446,3 @@ def _weights_for(lengths: Ints, limit: int, unit: int) -> Floats:
         exact = int(lengths[i]) * unit
         weights[i] = min(WEIGHT, math.isqrt(WEIGHT**2 * limit // exact))
     return weights
-
-
-def _ceil_sqrt(value: Fraction) -> int:
-    """Return the least integer whose square is at least ``value``."""
-    least = math.ceil(value)
-    root = math.isqrt(least)
-    return root if root * root >= least else root + 1

@@ -56,7 +56,21 @@ class SoftQuestion:
     part: Fraction
 
 
-AnyQuestion = Question | StackQuestion | SoftQuestion
+@dataclass(frozen=True)
+class PairQuestion:
+    """How the pieces of a step go together. Public.
+
+    ``weights`` are those of the current model, as in `Question`; ``pieces`` has for
+    each cell and class the logit that a column's piece of the step adds, as integers.
+    """
+
+    weights: Floats
+    pieces: Floats
+    squared_length: int
+    part: Fraction
+
+
+AnyQuestion = Question | StackQuestion | SoftQuestion | PairQuestion
 _WHOLE = ("waves", "squared_length", "stock")  # fields that hold one integer
 
 

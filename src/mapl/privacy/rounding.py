@@ -22,3 +22,10 @@ def decimals_up(value: float, places: int) -> float:
     """Return the value rounded up to so many decimal places."""
     unit = 10.0**places
     return math.ceil(value * unit) / unit
+
+
+def ceil_sqrt(value: Fraction) -> int:
+    """Return the least integer whose square is at least ``value``."""
+    least = math.ceil(value)
+    root = math.isqrt(least)
+    return root if root * root >= least else root + 1

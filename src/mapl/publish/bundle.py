@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from mapl.errors import CertificateError, ParameterError
+from mapl.features.cell_model import CellFeatures
 from mapl.features.model import PublicFeatures
 from mapl.learners import fit_made_up_labels
 from mapl.privacy.votes import ABSTAIN
@@ -37,6 +38,7 @@ _START = (
 
 # Types of fitted models that hold numbers and nothing that runs.
 TRUSTED_TYPES = {
+    "mapl.features.cell_model.CellFeatures",
     "mapl.features.model.PublicFeatures",
     "mapl.learners.LabelDecoder",
     "mapl.student.corrections.Corrections",
@@ -132,7 +134,7 @@ def load_model(path: Path) -> Any:
                 f"{', '.join(sorted(types - TRUSTED_TYPES))}. Nothing was loaded."
             )
         first, classifier = skops.io.load(path, trusted=sorted(types))
-        if isinstance(first, PublicFeatures):
+        if isinstance(first, PublicFeatures | CellFeatures):
             model = checked_moments(first, classifier)
         else:
             encoder = rebuilt_encoder(first)
@@ -151,7 +153,7 @@ def load_model(path: Path) -> Any:
 def load_columns(path: Path) -> list[str]:
     """Return the names of the columns that a model needs."""
     first = load_model(path)[0]
-    if isinstance(first, PublicFeatures):
+    if isinstance(first, PublicFeatures | CellFeatures):
         return first.column_names
     return [str(name) for name in first.feature_names_in_]
 
@@ -192,7 +194,7 @@ def _predicted(path: Path, table: Any) -> list[Any]:
     model = load_model(path)
     try:
         first = model[0]
-        if not isinstance(first, PublicFeatures):  # which reads records itself
+        if not isinstance(first, PublicFeatures | CellFeatures):  # they read records
             table = Schema.of_encoder(first).cast(table)
         found = model.predict(table)
         return [str(label) for label in found.tolist()]

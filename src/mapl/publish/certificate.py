@@ -99,8 +99,12 @@ def of_classifier(
     receipt: str | Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the certificate of a `PrivateClassifier` that releases these events."""
-    declared = fitted.classes is not None
+    declared = fitted._declared
     assumed = "X_public, classes and all parameters do not come from private data"
+    if fitted._outline is not None:
+        assumed = assumed.replace("X_public", "schema, X_public")
+        if not fitted.n_public_:
+            assumed = assumed.replace(", X_public", "")
     if fitted.privacy == "labels":
         assumed = "all features are public; classes and parameters are not private"
     if not declared:

@@ -43,7 +43,7 @@ def render(
         "delta": certificate["delta"],
         "protected unit": certificate["unit"],
         "teachers": public["n_teachers"] or "none",
-        "public points": public["n_public"],
+        "public points": public["n_public"] or "none: a data dictionary alone",
         "how it was released": _HOW[certificate["mechanism"]],
         "budget": _budget(certificate["ledger"]),
         "assumed": public["assumed"],

@@ -30,7 +30,7 @@ _DEEPEST_GROUP = 3
 _LONGEST_NUMBER, _LONGEST_TIME = 400, 40  # characters
 _LARGEST_EXPONENT, _MOST_BITS = 400, 1100
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
-_DAY = 86_400 * 10**9  # nanoseconds
+DAY = 86_400 * 10**9  # nanoseconds
 
 
 def is_missing(value: Any) -> bool:
@@ -196,7 +196,7 @@ def time(value: Any) -> int:
         if isinstance(value, datetime):
             found = _nanoseconds(value)
         elif isinstance(value, date):
-            found = (value.toordinal() - _EPOCH_DAY) * _DAY
+            found = (value.toordinal() - _EPOCH_DAY) * DAY
         elif isinstance(value, np.datetime64):
             found = int(times_in_ns(np.array([value]))[0])
         else:
@@ -215,7 +215,7 @@ def _nanoseconds(value: datetime) -> int:
     days = value.toordinal() - _EPOCH_DAY
     seconds = value.hour * 3600 + value.minute * 60 + value.second
     fraction = value.microsecond * 1000 + getattr(value, "nanosecond", 0)
-    return days * _DAY + seconds * 10**9 + fraction
+    return days * DAY + seconds * 10**9 + fraction
 
 
 def time_text(value: Any) -> str | None:
@@ -243,12 +243,12 @@ def duration(value: Any) -> int:
     if not isinstance(value, timedelta) or is_missing(value):
         return NAT
     # pandas has nanoseconds, too
-    found = value.days * _DAY + value.seconds * 10**9 + value.microseconds * 1000
+    found = value.days * DAY + value.seconds * 10**9 + value.microseconds * 1000
     found += getattr(value, "nanoseconds", 0)
     return found if -(2**63) < found < 2**63 else NAT
 
 
-_UNITS = {"W": 7 * _DAY, "D": _DAY, "h": 3600 * 10**9, "m": 60 * 10**9, "s": 10**9}
+_UNITS = {"W": 7 * DAY, "D": DAY, "h": 3600 * 10**9, "m": 60 * 10**9, "s": 10**9}
 _UNITS |= {"ms": 10**6, "us": 1000, "ns": 1}
 _FINER = {"ps": 1000, "fs": 10**6, "as": 10**9}
 

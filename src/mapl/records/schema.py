@@ -6,10 +6,8 @@ at. Each cell is converted by itself; a cell that does not fit is missing.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +19,6 @@ from mapl.records.columns import KINDS, convert
 from mapl.records.containers import cells_of, columns_of, container_kind
 
 _MISSING_TEXT = "(missing)"
-_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -99,26 +96,6 @@ class Schema:
         """Return the schema of an encoder from `fit_encoder`."""
         return cls(_kinds(encoder.feature_names_in_, set(encoder.transformers_[0][2])))
 
-    @classmethod
-    def read(cls, path: Path) -> Schema:
-        """Read a schema from JSON: ``{"columns": {"age": {"kind": "number"}, ...}}``.
-
-        A category lists its values: ``{"kind": "category", "categories": [...]}``.
-        """
-        try:
-            form = json.loads(path.read_text(encoding="utf-8"))["columns"]
-            columns = {str(name): _column_from_json(one) for name, one in form.items()}
-        except ParameterError as error:
-            raise ParameterError(f"{path} holds no schema: {error}") from None
-        except _UNREADABLE:
-            columns = {}
-        if not columns:
-            raise ParameterError(
-                f'{path} holds no schema. It looks like this: {{"columns": {{"age": '
-                '{"kind": "number"}, "town": {"kind": "text"}}}.'
-            )
-        return cls(columns)
-
     def describe(self) -> str:
         """Return names and types as a text, to identify what was asked for."""
         columns = [(str(n), c.kind, c.categories) for n, c in self.columns.items()]
@@ -150,6 +127,17 @@ class Schema:
         Numbers are scaled, missing ones replaced by the mean; texts become one-hot
         codes, the rare ones together if ``min_frequency`` is given.
         """
+        encoder = self._encoder(min_frequency)
+        numbers = encoder.fit_transform(typed)
+        return encoder, np.asarray(numbers)
+
+    def encoding_pipeline(self, estimator: Any) -> Any:
+        """Return an estimator that encodes the columns itself."""
+        from sklearn.pipeline import make_pipeline
+
+        return make_pipeline(self._encoder(None), estimator)
+
+    def _encoder(self, min_frequency: int | None) -> Any:
         from sklearn.compose import make_column_transformer
         from sklearn.impute import SimpleImputer
         from sklearn.pipeline import make_pipeline
@@ -165,26 +153,13 @@ class Schema:
             ),
         )
         # `of_encoder` relies on this order: numbers first.
-        encoder = make_column_transformer(
+        return make_column_transformer(
             (scale, self.number_columns), (codes, self.other_columns)
         )
-        numbers = encoder.fit_transform(typed)
-        return encoder, np.asarray(numbers)
 
 
 def _kinds(names: Any, numbers: set[str]) -> dict[str, Column]:
     return {name: Column("number" if name in numbers else "text") for name in names}
-
-
-def _column_from_json(form: Mapping[str, Any]) -> Column:
-    """Return a column of a schema file; every field must be known."""
-    unknown = set(form) - {"kind", "categories"}
-    if unknown:
-        raise ParameterError(f"unknown field {sorted(unknown)[0]!r} in a column.")
-    found = [cells.text(value) for value in form.get("categories", [])]
-    if (form["kind"] == "category") == (not found):
-        raise ParameterError("a category, and nothing else, lists its categories.")
-    return Column(form["kind"], categories=tuple(one for one in found if one))
 
 
 # Types of public columns --------------------------------------------------------------

@@ -52,6 +52,16 @@ def validate_records(owner: Any, X: Any, *, reset: bool, private: bool = False) 
         ) from None
 
 
+def validate_pool(owner: Any, pool: Any, *, reset: bool) -> Any:
+    """Check public records as those that they go with."""
+    try:
+        return owner._validate(pool, reset=reset)
+    except ValueError as error:
+        raise ParameterError(
+            f"X_public does not go with X: {error} Give both the same columns."
+        ) from error
+
+
 def _without_values(error: ValueError) -> ValueError:
     """Return scikit-learn's error, without the records that it may show."""
     message = str(error).partition("\n")[0]

@@ -16,15 +16,24 @@ import numpy as np
 
 from mapl.arrays import Floats, Integers, Singles
 from mapl.errors import MechanismStateError
+from mapl.features.cell_records import CellContributions
 from mapl.features.contributions import ONE, Contributions, Source
-from mapl.features.maps import FeatureMap
+from mapl.features.sketch import Sketch, SketchForm
 from mapl.privacy.gradients import RESIDUAL_GRID
-from mapl.privacy.moments import Block, LinearMap, Moments, NoisySum
-from mapl.privacy.questions import Question, SoftQuestion, StackQuestion, pack, unpack
+from mapl.privacy.moments import WEIGHT, Block, LinearMap, Moments, NoisySum
+from mapl.privacy.pairs import bounded_pair_sum
+from mapl.privacy.questions import (
+    PairQuestion,
+    Question,
+    SoftQuestion,
+    StackQuestion,
+    pack,
+    unpack,
+)
 from mapl.privacy.soft_dissent import GRID, SoftDissent
 from mapl.release.account import Account
 
-_Asked = TypeVar("_Asked", Question, StackQuestion, SoftQuestion)
+_Asked = TypeVar("_Asked", Question, StackQuestion, SoftQuestion, PairQuestion)
 _COUNT_LENGTH = RESIDUAL_GRID**2  # squared: a 1, times the map of constants
 
 
@@ -34,11 +43,8 @@ class Summer:
     The account is charged with the mechanism's whole price when it is opened.
     """
 
-    def __init__(
-        self, contributions: Contributions, feature_map: FeatureMap, account: Account
-    ) -> None:
-        self._contributions, self._map = contributions, feature_map
-        self.account = account
+    def __init__(self, contributions: Contributions, account: Account) -> None:
+        self._contributions, self.account = contributions, account
         self._mechanism: Moments | None = None
         self.step, self._failed = 0, False
         self._logits: list[list[Singles]] | None = None
@@ -96,7 +102,7 @@ class Summer:
         """Return the noisy sum of each record's features, class by class, where labels
         alone are private.
         """
-        linear_map = self._map.linear_map(waves)
+        linear_map = self._contributions.feature_map.linear_map(waves)
 
         def answer(mechanism: Moments, commit: Callable[[], None]) -> NoisySum:
             return mechanism.answer(
@@ -139,8 +145,55 @@ class Summer:
 
         return self._ask(question, sum_of)
 
+    def sketch(self, form: SketchForm, part: Fraction) -> Sketch:
+        """Return how columns and labels look after noise, for a part of the budget."""
+        records = self._cell_records()
+
+        def answer(mechanism: Moments, commit: Callable[[], None]) -> NoisySum:
+            counts, weight = records.histograms(form.sizes)
+            return mechanism.release(
+                form.total(counts),
+                squared_length=form.squared_length,
+                part=part,
+                weight=weight,
+                before_draw=commit,
+            )
+
+        question = repr(("sketch", form, part)).encode()
+        return form.read(self._next(question, lambda _: answer))
+
+    def pairs(self, question: PairQuestion) -> tuple[PairQuestion, NoisySum]:
+        """Return for each class the noisy sum of q z z' over the records, z being their
+        logits by the pieces of a step and q the curvature of the model.
+        """
+        records = self._cell_records()
+
+        def sum_of(asked: PairQuestion) -> Any:
+            def answer(mechanism: Moments, commit: Callable[[], None]) -> NoisySum:
+                n_pieces = len(records.feature_map.sizes)
+                total = np.zeros((n_pieces, n_pieces), dtype=np.int64)
+                grouped, limit = records.grouped, asked.squared_length
+                for block in records.pairs(asked):
+                    total += bounded_pair_sum(block, limit, grouped=grouped)
+                return mechanism.release(
+                    total,
+                    squared_length=limit,
+                    part=asked.part,
+                    weight=WEIGHT if grouped else 1,
+                    before_draw=commit,
+                )
+
+            return answer
+
+        return self._ask(question, sum_of)
+
+    def _cell_records(self) -> CellContributions:
+        if not isinstance(self._contributions, CellContributions):
+            raise MechanismStateError("These records have no cells.")
+        return self._contributions
+
     def _gradient_of(self, asked: Question) -> Any:
-        linear_map = self._map.linear_map(asked.waves)
+        linear_map = self._contributions.feature_map.linear_map(asked.waves)
         blocks = self._contributions.gradients(asked)
         return self._sum_of(asked, blocks, linear_map, asked.weights.shape[1])
 

@@ -36,8 +36,9 @@ class Corrections:
         forest = ExtraTreesRegressor(
             _TREES, min_samples_leaf=leaf, max_features=0.5, random_state=0
         )
-        forest.fit(_inputs(features, logits * WEIGHT_GRID), target)
-        return cls(forest, features.shape[1])
+        inputs = _inputs(features, logits * WEIGHT_GRID, _width(features))
+        forest.fit(inputs, target)
+        return cls(forest, _width(features))
 
     def logits(self, cells: Any, logits: Floats) -> Floats:
         """Return what is added to each class, as logits; in floating point."""
@@ -45,7 +46,7 @@ class Corrections:
 
     def exact(self, cells: Any, logits: Floats) -> Floats:
         """Return the same for logits in integer steps, in integer steps."""
-        points = _inputs(cells[:, : self.n_features], logits)
+        points = _inputs(cells, logits, self.n_features)
         total = np.zeros(logits.shape)
         for tree, table in zip(self.forest.estimators_, self._tables(), strict=True):
             total += table[tree.tree_.apply(points)]
@@ -60,7 +61,16 @@ class Corrections:
         ]
 
 
-def _inputs(features: Any, logits: Floats) -> Any:
+def _width(features: Any) -> int:
+    """Return how many features trees see: of one-hot codes, one a column."""
+    if hasattr(features, "indptr"):
+        return int(features.indptr[1]) - 1  # without the constant
+    return int(features.shape[1])
+
+
+def _inputs(features: Any, logits: Floats, width: int) -> Any:
     """Return integers that single precision holds exactly, as trees read them."""
+    if hasattr(features, "indptr"):
+        features = features.indices.reshape(features.shape[0], -1)
     coarse = np.rint(logits / (WEIGHT_GRID // _COARSE))
-    return np.concatenate((features, coarse), axis=1).astype(np.float32)
+    return np.concatenate((features[:, :width], coarse), axis=1).astype(np.float32)

@@ -1,0 +1,341 @@
+"""No public records: columns are sketched first, then every record speaks for itself.
+
+A data dictionary fixes the cells. Noisy counts of cells tell how columns look, and made
+up records with such columns stand in for public ones. Proofs: docs/proofs/Sketch.md,
+docs/proofs/Coupling.md, docs/proofs/Moments.md
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from sklearn.pipeline import make_pipeline
+
+from mapl.arrays import Array, Floats
+from mapl.errors import ParameterError, one_of
+from mapl.features.cell_model import CellFeatures
+from mapl.features.cell_records import CellContributions
+from mapl.features.grids import Grid, cells_of, grid_of
+from mapl.features.sketch import N_DRAWN, Sketch, SketchForm, drawn_table
+from mapl.features.tables import GRID, CellMap
+from mapl.learners import seed_of
+from mapl.methods.both import Asked, hear_teachers
+from mapl.methods.moments import Regression, Spending, shrunk_counts, weight_biases
+from mapl.methods.published import Published
+from mapl.methods.votes import Panel
+from mapl.planning.choice import (
+    CALIBRATION,
+    PAIRS,
+    SKETCH,
+    VOTES,
+    moments_setting,
+)
+from mapl.planning.settings import Setting
+from mapl.privacy.events import Event
+from mapl.privacy.gradients import WEIGHT_GRID
+from mapl.progress import Progress
+from mapl.records.dictionary import Dictionary
+from mapl.records.labels import classes_and_codes
+from mapl.records.private import PrivateRecords, private_records
+from mapl.records.table import Table
+from mapl.release.account import Account, open_account
+from mapl.release.sums import Summer
+from mapl.student.coupled import CellPoints, CoupledSteps
+from mapl.student.linear import LinearModel, class_logits
+from mapl.student.newton import n_steps
+from mapl.student.stacking import Stack
+
+FEW_PUBLIC = 1000  # public records: fewer do not show how columns go together
+N_REHEARSED = 400  # made-up records that a learner is tried on
+NOTHING_PUBLIC = (
+    "X_public must be given: records without labels that are not sensitive. Without "
+    "any, describe the columns: schema='schema.json' (mapl schema draft). If only the "
+    "labels are private, use privacy='labels'."
+)
+_MORE_STEPS = 2  # than with public points: pieces of a step may be far too short
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What is known before anything is published: the cells of each column. Public.
+
+    ``public`` are a few public records that refine what is sketched, if there are any.
+    """
+
+    dictionary: Dictionary
+    grids: list[Grid | None]
+    public: Table | None = None
+
+    @classmethod
+    def of(cls, dictionary: Dictionary, public: Table | None = None) -> Outline:
+        """Take the cells from a dictionary that has all ranges."""
+        dictionary.require_ranges()
+        grids = [grid_of(entry) for entry in dictionary.columns.values()]
+        return cls(dictionary, grids, public)
+
+    @property
+    def used(self) -> list[Grid]:
+        """The cells of the columns that are learned from: all but free text."""
+        return [grid for grid in self.grids if grid is not None]
+
+    def points(self, n: int) -> Table:
+        """Return made-up records that follow the dictionary alone, without gaps."""
+        rng = np.random.default_rng(0)
+        cells = [rng.integers(0, grid.n_cells - 1, n) for grid in self.used]
+        schema = self.dictionary.schema
+        return drawn_table(schema, self.grids, np.stack(cells, axis=1), rng)
+
+    def to_json(self) -> list[Any]:
+        """Return what identifies it: all that decides what is asked for."""
+        own = None if self.public is None else self.public.digest().hex()
+        return [self.dictionary.cells_json(), own]
+
+    def refined(self, sketch: Sketch) -> Sketch:
+        """Add the cells of public records to what was sketched."""
+        if self.public is None or not len(self.public):
+            return sketch
+        cells, n = cells_of(self.public, self.grids), sketch.n_units
+        shares = [
+            (share * n + np.bincount(own, minlength=len(share))) / (n + len(cells))
+            for share, own in zip(sketch.shares, cells.T, strict=True)
+        ]
+        return replace(sketch, shares=shares)
+
+
+def outline_for(
+    dictionary: Dictionary | None, public: Table | None, model: Any
+) -> Outline:
+    """Return the outline of a fit; refuse what needs public records."""
+    assert dictionary is not None
+    if model.method_ == "votes" or model.privacy == "labels":
+        raise ParameterError(
+            "A schema instead of public records goes with method 'moments' or 'both' "
+            "and privacy='records'. Give at least 1000 records as X_public."
+        )
+    return Outline.of(dictionary, public)
+
+
+@dataclass(frozen=True)
+class Sketched:
+    """What a sketch came to: columns, features, and made-up records. Public."""
+
+    sketch: Sketch
+    cell_map: CellMap
+    cells: Array
+    table: Table
+
+    @classmethod
+    def of(
+        cls,
+        outline: Outline,
+        sketch: Sketch,
+        shift: float,
+        seed: int,
+        *,
+        missing: bool,
+    ) -> Sketched:
+        """Draw made-up records from published shares, with or without gaps."""
+        rng = np.random.default_rng(seed)
+        cells = sketch.draw(N_DRAWN, rng, missing=missing)
+        table = drawn_table(outline.dictionary.schema, outline.grids, cells, rng)
+        return cls(sketch, CellMap.of(outline.used, sketch, shift), cells, table)
+
+
+class SketchedFit:
+    """Asks for a sketch and then for sums, step by step, and keeps account of them."""
+
+    def __init__(
+        self,
+        private: PrivateRecords,
+        outline: Outline,
+        account: Account,
+        setting: Setting,
+        *,
+        n_classes: int,
+    ) -> None:
+        self._records = CellContributions(
+            private.table,
+            np.where(private.usable, private.codes, -1),
+            outline.grids,
+            units=private.units,
+            keys=None if private.units is None else private.keys,
+        )
+        self._outline, self._n_classes, self._seed = outline, n_classes, account.seed
+        self.summer = Summer(self._records, account)
+        mechanism = setting.make_moments()
+        self.summer.open(mechanism)
+        self._shift = math.sqrt(mechanism.event.squared_shift)
+        self.spending = Spending()
+
+    def sketch(self, part: Any, *, missing: bool = True) -> Sketched:
+        """Publish how columns look; made-up records may have missing values."""
+        form = SketchForm.of(self._outline.used, self._n_classes)
+        sketch = self._outline.refined(self.summer.sketch(form, part))
+        self.spending.note(sum(form.sizes), part)
+        args = self._outline, sketch, self._shift, self._seed
+        found = Sketched.of(*args, missing=missing)
+        self._records.show(found.cell_map)
+        return found
+
+    def regress(self, found: Sketched, n_records: int | None, part: Any) -> Regression:
+        """Take Newton steps for a part of the budget."""
+        sketch = found.sketch
+        n = float(n_records or sketch.n_units)
+        steps = n_steps(n, self._shift * math.sqrt(part)) + _MORE_STEPS
+        each = (part - PAIRS) / steps, PAIRS / steps
+        tables = [table / GRID for table in found.cell_map.tables]
+        newton = CoupledSteps(
+            CellPoints(found.cells, tables, GRID),
+            n_classes=self._n_classes,
+            n_records=n,
+            parts=[each] * steps,
+        )
+        counts = shrunk_counts(sketch.class_counts, sketch.sigma)
+        newton.start_at(counts / counts.sum())
+        with Progress("Summing over the records", steps) as progress:
+            while not newton.done:
+                asked, noisy = self.summer.gradient(newton.next())
+                self.spending.note(noisy.total.size, asked.part)
+                pairs, overlap = self.summer.pairs(newton.take(noisy))
+                newton.take_pairs(pairs, overlap)
+                self.spending.note(overlap.total.size, pairs.part)
+                progress.advance(1)
+        return Regression(newton.cell_weights(), class_logits(newton.logits))
+
+
+def learn_by_sketch(
+    private: PrivateRecords,
+    outline: Outline,
+    account: Account,
+    setting: Setting,
+    *,
+    classes: Array,
+    n_records: int | None,
+    class_weight: str | Mapping[Any, float] | None = None,
+    panel: Panel | None = None,
+    missing: bool = True,
+) -> Published:
+    """Publish an additive model of the columns; teachers, if any, correct it.
+
+    ``missing`` says whether made-up records may have missing values.
+    """
+    fit = SketchedFit(private, outline, account, setting, n_classes=len(classes))
+    if panel is None:
+        found = fit.sketch(SKETCH, missing=missing)
+        model = fit.regress(found, n_records, 1 - SKETCH)
+        stack = Stack([model.logits], n_records=1, parts=[])
+        return _published(outline, found, model, stack, classes, class_weight, fit)
+    with account.checkpoints() as kept:
+        found = fit.sketch(SKETCH, missing=missing)
+        model = fit.regress(found, n_records, 1 - SKETCH - VOTES - CALIBRATION)
+        features = found.cell_map.one_hot(found.cells)
+        asked = Asked.some(found.table, features, account.seed)
+        shares = asked.votes(panel, private, classes, account.seed, kept)
+        noted = float(n_records or found.sketch.n_units), fit.summer, fit.spending
+        stack, forest = hear_teachers(panel, shares, asked, model, *noted, classes)
+    args = outline, found, model, stack, classes, class_weight, fit
+    return _published(*args, forest=forest)
+
+
+def _published(
+    outline: Outline,
+    found: Sketched,
+    model: Regression,
+    stack: Stack,
+    classes: Array,
+    class_weight: str | Mapping[Any, float] | None,
+    fit: SketchedFit,
+    forest: Any = None,
+) -> Published:
+    biases = stack.biases + weight_biases(class_weight, classes, stack.probabilities())
+    pipeline = make_pipeline(
+        CellFeatures.of(outline.dictionary.schema, outline.grids),
+        LinearModel(model.weights / WEIGHT_GRID, stack.scales, biases, classes, forest),
+    )
+    shares: Floats = stack.probabilities(biases)
+    labels = shares.argmax(axis=1)
+    return Published(pipeline, labels, shares, fit.spending.steps, found.table)
+
+
+# The sketch alone -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PublishedSketch:
+    """How columns look, and made-up records like them. Public."""
+
+    sketch: Sketch
+    outline: Outline
+    points: Table
+    classes: Array
+    events: list[Event]
+    receipt: str | Mapping[str, Any]
+    delta: float
+    grouped: bool
+    declared: bool
+    on_invalid: str
+
+
+def sketch_records(
+    table: Table,
+    labels: Any,
+    dictionary: Dictionary,
+    *,
+    groups: Any,
+    n_rows: int,
+    epsilon: float,
+    delta: float,
+    on_invalid: str = "error",
+    seed: int | None = None,
+    ledger: str | None = None,
+    dataset: str | None = None,
+) -> PublishedSketch:
+    """Publish how the columns of private records look, for a whole budget."""
+    one_of("error", "drop", on_invalid=on_invalid)
+    outline, declared = Outline.of(dictionary), bool(dictionary.classes)
+    classes, codes = classes_and_codes(labels, dictionary.classes or None)
+    private = private_records(
+        table, codes, groups, takes_missing=True, on_invalid=on_invalid
+    )
+    setting = moments_setting(
+        n_points=n_rows,
+        n_classes=len(classes),
+        epsilon=epsilon,
+        delta=delta,
+        n_records=None,
+    )
+    request = repr(("sketch/1", outline.to_json(), classes.tolist(), seed)).encode()
+    account = open_account(
+        epsilon=epsilon,
+        delta=delta,
+        ledger=ledger,
+        dataset=dataset,
+        request=request + repr((epsilon, delta, groups is not None)).encode(),
+        note=f"sketch of {len(outline.used)} columns",
+        seed=seed_of(seed),
+        keys=private.digests,
+        assignment=lambda salt: private.assignment(1, salt=salt),
+        quiet=on_invalid == "drop",
+    )
+    account.check(setting.event)
+    fit = SketchedFit(private, outline, account, setting, n_classes=len(classes))
+    sketch = fit.sketch(Fraction(1)).sketch
+    rng = np.random.default_rng(account.seed)
+    drawn = drawn_table(dictionary.schema, outline.grids, sketch.draw(n_rows, rng), rng)
+    return PublishedSketch(
+        sketch=sketch,
+        outline=outline,
+        points=drawn,
+        classes=classes,
+        events=account.events,
+        receipt=account.receipt(),
+        delta=delta,
+        grouped=groups is not None,
+        declared=declared,
+        on_invalid=on_invalid,
+    )

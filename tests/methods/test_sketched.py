@@ -1,0 +1,312 @@
+"""No public records: from a data dictionary to a published model."""
+
+import os
+import signal
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.metrics import roc_auc_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+from sklearn.tree import DecisionTreeClassifier
+
+from mapl import Ledger, PrivateClassifier, accounting, certificate
+from mapl.errors import CertificateError, ParameterError
+from mapl.features.cell_model import CellFeatures, from_plain
+from mapl.ledger import job as job_module
+from mapl.methods.sketched import Outline, sketch_records
+from mapl.publish.bundle import load_model, write_bundle
+from mapl.publish.sketch_report import write_sketch
+from mapl.records.dictionary import Dictionary
+from mapl.records.table import canonical_table
+
+SCHEMA: dict[str, Any] = {
+    "columns": {
+        "age": {"kind": "integer", "range": [0, 1000]},
+        "dose": {"kind": "number", "range": [-1e4, 1e4]},
+        "town": {"kind": "category", "categories": ["Bath", "Ely", "York"]},
+        "seen": {"kind": "time", "range": ["2015-01-01", "2030-01-01"]},
+        "note": {"kind": "text"},
+    },
+    "target": {"column": "ill", "classes": ["no", "yes"]},
+}
+
+
+def people(n: int, seed: int = 0) -> tuple[Any, Any]:
+    rng = np.random.default_rng(seed)
+    age, dose = rng.integers(18, 90, n).astype(float), rng.normal(size=n)
+    town = rng.choice(["Bath", "Ely", "York"], n)
+    seen = pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 900, n), "D")
+    score = (age - 50) / 12 + 1.5 * (town == "Bath") - 2 * np.abs(dose)
+    y = np.where(score + rng.logistic(size=n) > -1, "yes", "no")
+    age[rng.random(n) < 0.05] = np.nan
+    X = pd.DataFrame({"age": age, "dose": dose, "town": town, "seen": seen})
+    return X.assign(note="free text", extra=1), y
+
+
+X, Y = people(6000)
+X_TEST, Y_TEST = people(2000, 1)
+
+
+def model(**kwargs: Any) -> PrivateClassifier:
+    return PrivateClassifier(**{"schema": SCHEMA, "epsilon": 1.0} | kwargs)
+
+
+def test_a_dictionary_is_enough() -> None:
+    fitted = model().fit(X, Y)
+    assert fitted.method_ == "moments"
+    assert fitted.classes_.tolist() == ["no", "yes"]
+    area = roc_auc_score(Y_TEST == "yes", fitted.predict_proba(X_TEST)[:, 1])
+    assert area > 0.84  # 0.9 without privacy
+    assert 0.95 < accounting.epsilon(fitted.events_, delta=1e-5) <= 1
+    assert fitted.spending_[-1][1] == pytest.approx(1.0)
+    assert certificate.verify(fitted.certificate_) <= 1
+    assert fitted.certificate_["public"]["n_public"] == fitted.n_public_ == 0
+    assert "schema, classes" in fitted.certificate_["public"]["assumed"]
+    assert len(fitted.made_up_points_) == len(fitted.public_labels_)
+    assert (fitted.soft_labels_.argmax(axis=1) == fitted.public_labels_).all()
+
+
+def test_arrays_and_a_file_will_do_too(tmp_path: Path) -> None:
+    import json
+
+    path = tmp_path / "schema.json"
+    columns = {f"x{i}": {"kind": "number", "range": [-9, 9]} for i in range(3)}
+    path.write_text(json.dumps({"columns": columns}))
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(3000, 3))
+    labels = (features.sum(axis=1) > 0).astype(int) + (features[:, 0] > 1)
+    fitted = model(schema=path, classes=[0, 1, 2], epsilon=4).fit(features, labels)
+    assert fitted.score(features, labels) > 0.7
+    with pytest.raises(ParameterError, match="3 columns"):
+        model(schema=path, classes=[0, 1, 2]).fit(features[:, :2], labels)
+
+
+def test_a_person_may_have_several_records() -> None:
+    owners = np.arange(len(X)) // 2
+    fitted = model(epsilon=2).fit(X, Y, groups=owners)
+    area = roc_auc_score(Y_TEST == "yes", fitted.predict_proba(X_TEST)[:, 1])
+    assert area > 0.84
+    assert fitted.certificate_["unit"] == "all records of one group"
+    named = {**SCHEMA, "unit": {"column": "who"}}
+    again = model(schema=named).fit(X.assign(who=owners), Y)
+    assert again.certificate_["unit"] == "all records of one group"
+    with pytest.raises(ParameterError, match="Pass groups="):
+        model(schema=named).fit(X, Y)
+
+
+def test_public_records_refine_or_take_over() -> None:
+    few = model().fit(X, Y, X_public=X_TEST[:100])
+    assert few.n_public_ == 100
+    assert hasattr(few, "made_up_points_")
+    assert "schema, X_public" in few.certificate_["public"]["assumed"]
+    many = model().fit(X, Y, X_public=X_TEST)
+    assert not hasattr(many, "made_up_points_")
+    assert many.score(X_TEST, Y_TEST) > 0.7
+
+
+def test_teachers_and_students_work_on_made_up_records() -> None:
+    coded = make_column_transformer(
+        (OneHotEncoder(handle_unknown="ignore"), ["town"]), ("passthrough", ["dose"])
+    )
+    tree = make_pipeline(coded, DecisionTreeClassifier(max_depth=3))
+    both = model(estimator=tree, n_teachers=20, epsilon=4).fit(X, Y)
+    assert both.method_ == "both"
+    assert both.score(X_TEST, Y_TEST) > 0.7
+    student = model(student=tree, epsilon=4).fit(X, Y)
+    assert student.predict(X_TEST).shape == (2000,)
+
+
+def test_what_is_written_is_read_back_and_checked(tmp_path: Path) -> None:
+    fitted = model(class_weight="balanced").fit(X, Y)
+    write_bundle(tmp_path, fitted.student_, fitted, fitted.made_up_points_)
+    loaded = load_model(tmp_path / "model.skops")
+    np.testing.assert_allclose(
+        loaded.predict_proba(X_TEST), fitted.predict_proba(X_TEST)
+    )
+    features = loaded[0]
+    assert features.column_names == ["age", "dose", "town", "seen", "note"]
+    assert features.schema.columns["town"].categories == ("Bath", "Ely", "York")
+    assert features.fit(None) is features
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        ["a", "odd", [], [0.0, 1.0], False],
+        ["a", "number", [], [1.0, 0.0], False],
+        ["a", "number", [], [0.0, np.nan], False],
+        ["a", "number", [], [0.0], False],
+        ["a", "text", [], [], False],
+        ["a", "number", []],
+    ],
+)
+def test_crafted_columns_are_refused(column: Any) -> None:
+    with pytest.raises(CertificateError, match="cannot be read"):
+        from_plain({"columns": [column]})
+    with pytest.raises(CertificateError):
+        CellFeatures({"columns": [column]}).transform([[1]])
+
+
+def test_what_needs_public_records_says_so() -> None:
+    with pytest.raises(ParameterError, match="at least 1000"):
+        model(method="votes", estimator=DecisionTreeClassifier()).fit(X, Y)
+    no_range = {"columns": {"dose": {"kind": "number"}}}
+    with pytest.raises(ParameterError, match="no range for dose"):
+        model(schema=no_range, classes=["no", "yes"]).fit(X, Y)
+    text = {"columns": {"note": {"kind": "text"}}}
+    with pytest.raises(ParameterError, match="free text alone"):
+        model(schema=text, classes=["no", "yes"]).fit(X, Y)
+    with pytest.raises(ParameterError, match="mapl schema draft"):
+        PrivateClassifier(classes=["no", "yes"]).fit(X, Y)
+
+
+def test_odd_values_are_clipped_or_count_as_missing() -> None:
+    odd = X.astype(object).copy()
+    odd.loc[:20, "age"] = "unknown"
+    odd.loc[21:40, "dose"] = 1e300
+    odd.loc[41:60, "town"] = "Atlantis"
+    odd.loc[61:80, "seen"] = "yesterday"
+    fitted = model(on_invalid="drop").fit(odd, Y)
+    assert fitted.predict(odd[:100]).shape == (100,)
+    assert fitted.feature_names_in_.tolist() == list(SCHEMA["columns"])
+    with pytest.raises(ParameterError, match="lacks dose, town"):
+        fitted.predict(odd[["age", "seen", "note"]])
+
+
+def test_one_class_needs_nothing() -> None:
+    fitted = model(classes=["yes"]).fit(X[:50], ["yes"] * 50)
+    assert set(fitted.predict(X_TEST)) == {"yes"}
+
+
+# Neighbours -------------------------------------------------------------------------
+
+
+def test_nothing_public_depends_on_a_unit_but_the_sums(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without records, and with noise of zero, all neighbours publish the same."""
+    from mapl.features.cell_records import CellContributions
+    from mapl.privacy import moments
+    from mapl.release import sums
+
+    def silent(sigma: Any, shape: Any, **_: Any) -> Any:
+        return np.zeros(shape, dtype=np.int64)
+
+    def empty(block: Any, *_: Any, **__: Any) -> Any:
+        return np.zeros((block.cells.shape[1], block.residuals.shape[1]), np.int64)
+
+    def no_pairs(block: Any, *_: Any, **__: Any) -> Any:
+        return np.zeros((block.left.shape[2],) * 2, np.int64)
+
+    def no_counts(self: Any, sizes: Any) -> Any:
+        self._blocks()
+        return [np.full(n, 20, dtype=np.int64) for n in sizes], 1
+
+    monkeypatch.setattr(moments, "discrete_gaussian", silent)
+    monkeypatch.setattr(moments, "bounded_sum", empty)
+    monkeypatch.setattr(sums, "bounded_pair_sum", no_pairs)
+    monkeypatch.setattr(CellContributions, "histograms", no_counts)
+    shown = []
+    for rows in (slice(300), slice(1, 300), slice(299, 0, -1)):
+        fitted = model(random_state=0, on_invalid="drop").fit(X[rows], Y[rows])
+        shown.append((fitted.certificate_, fitted.soft_labels_.tobytes(), repr(fitted)))
+    assert shown[0] == shown[1] == shown[2]
+
+
+# Ledger -----------------------------------------------------------------------------
+
+FORK = get_context("fork")
+
+
+@pytest.fixture
+def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("MAPL_STATE", str(tmp_path / "state"))
+    return f"sqlite:///{tmp_path}/ledger.db"
+
+
+def learner(url: str, **kwargs: Any) -> PrivateClassifier:
+    return model(ledger=url, dataset="people", random_state=0, **kwargs)
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 6])
+def test_a_fit_that_was_killed_goes_on(url: str, step: int) -> None:
+    Ledger(url, create=True).create("people", epsilon=1, delta=1e-4)
+    for name in ("commit_question", "commit_reply"):
+
+        def run(name: str = name) -> None:
+            whole = getattr(job_module.Job, name)
+
+            def killed(self: Any, number: int, *args: Any) -> Any:
+                if number == step:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return whole(self, number, *args)
+
+            setattr(job_module.Job, name, killed)
+            learner(url).fit(X[:400], Y[:400])
+
+        child = FORK.Process(target=run)
+        child.start()
+        child.join()
+        assert child.exitcode == -signal.SIGKILL
+    first = learner(url).fit(X[:400], Y[:400])
+    again = learner(url).fit(X[:400], Y[:400])
+    np.testing.assert_array_equal(first.soft_labels_, again.soft_labels_)
+    assert first.paid_before_
+    assert Ledger(url).balance("people").releases == 1
+
+
+# The sketch alone -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_sketch_is_published_with_pictures(tmp_path: Path, grouped: bool) -> None:
+    dictionary = Dictionary.read(SCHEMA)
+    table = canonical_table(X, dictionary.schema)
+    found = sketch_records(
+        *(table, Y, dictionary),
+        groups=np.arange(len(X)) // 2 if grouped else None,
+        n_rows=2000,
+        epsilon=2.0,
+        delta=1e-5,
+    )
+    signed = write_sketch(tmp_path, found)
+    assert certificate.verify(signed, model=tmp_path / "points.parquet") <= 2
+    points = pd.read_parquet(tmp_path / "points.parquet")
+    assert points["age"].median() == pytest.approx(X["age"].median(), abs=5)
+    assert (points["town"] == "Bath").mean() == pytest.approx(1 / 3, abs=0.05)
+    page = (tmp_path / "report.html").read_text()
+    for word in ("age", "Bath", "202", "missing", "<svg"):
+        assert word in page
+
+
+def test_a_sketch_says_when_classes_are_not_protected() -> None:
+    without = {"columns": SCHEMA["columns"], "target": {"column": "ill"}}
+    dictionary = Dictionary.read(without)
+    table = canonical_table(X, dictionary.schema)
+    with pytest.warns(Warning, match="classes"):
+        found = sketch_records(
+            *(table, Y, dictionary),
+            groups=None,
+            n_rows=10,
+            epsilon=1.0,
+            delta=1e-5,
+            on_invalid="drop",
+        )
+    from mapl.publish.sketch_report import certificate_of
+
+    assert "not protected" in certificate_of(found)["guarantee"]
+
+
+def test_public_records_add_their_cells() -> None:
+    dictionary = Dictionary.read(SCHEMA)
+    outline = Outline.of(dictionary, canonical_table(X[:0], dictionary.schema))
+    from mapl.features.sketch import Sketch
+
+    sketch = Sketch([np.ones(g.n_cells) / g.n_cells for g in outline.used], 9.0, Y, 1)
+    assert outline.refined(sketch) is sketch

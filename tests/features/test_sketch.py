@@ -220,6 +220,17 @@ def test_look_ups_are_products_with_the_tables() -> None:
     assert too_long.lengths(too_long.block_lengths(one)).tolist() == [-1]
 
 
+def test_a_record_that_is_too_long_adds_nothing() -> None:
+    from mapl.privacy.moments import Block, bounded_sum
+
+    huge = TableMap([np.array([[1.0], [2.0**24]]), np.ones((1, 1))])
+    cells = one_hot_cells(np.array([[0], [1]]), [2])
+    lengths = huge.lengths(huge.block_lengths(cells))
+    assert lengths.tolist() == [1, -1]
+    found = bounded_sum(Block(cells, lengths, np.full((2, 1), 3.0)), huge, 10**9)
+    assert found[:, 0].tolist() == [3, 0, 3]
+
+
 def test_features_have_a_mean_length_of_about_one_a_kind() -> None:
     found = cell_map()
     assert len(found.tables) == len(USED) + 1

@@ -310,3 +310,18 @@ def test_public_records_add_their_cells() -> None:
 
     sketch = Sketch([np.ones(g.n_cells) / g.n_cells for g in outline.used], 9.0, Y, 1)
     assert outline.refined(sketch) is sketch
+
+
+def test_a_page_without_a_guarantee_says_so() -> None:
+    from mapl.publish.sketch_report import certificate_of, page_of
+
+    dictionary = Dictionary.read(SCHEMA)
+    table = canonical_table(X[:50], dictionary.schema)
+    budget: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5}
+    found = sketch_records(
+        *(table, Y[:50], dictionary), groups=None, n_rows=9, **budget
+    )
+    signed = certificate_of(found)
+    worthless = {**signed, "epsilon": None, "guarantee": "WORTHLESS"}
+    assert "In plain words" in page_of(found, signed)
+    assert "In plain words" not in page_of(found, worthless)

@@ -18,6 +18,7 @@ from mapl.records.dictionary import (
 )
 from mapl.records.drafting import draft
 from mapl.records.misfits import count_misfits
+from mapl.records.schema import Column
 
 FORM: dict[str, Any] = {
     "form": "mapl-schema/1",
@@ -54,6 +55,12 @@ def test_a_dictionary_is_read_and_written_alike(tmp_path: Path) -> None:
 def test_an_older_schema_is_still_read() -> None:
     found = Dictionary.read({"columns": {"wait": {"kind": "duration"}}})
     assert found.columns["wait"].kind == "number"
+    assert set(found.to_json()) == {"form", "columns"}
+
+
+def test_a_column_has_a_known_kind() -> None:
+    with pytest.raises(ParameterError, match="must be one of number"):
+        Column("odd")
 
 
 @pytest.mark.parametrize(

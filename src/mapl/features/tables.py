@@ -181,8 +181,6 @@ def _joined(starts: list[int], fixed: set[int], below: Floats, most: int) -> lis
         mass = np.diff(np.concatenate(([0.0], below[kept - 1], [1.0])))
         pairs = mass[:-1] + mass[1:]
         pairs[[cut in fixed for cut in kept.tolist()]] = np.inf
-        if np.isinf(pairs.min()):
-            break
         kept = np.delete(kept, int(pairs.argmin()))
     return [int(cut) for cut in kept]
 

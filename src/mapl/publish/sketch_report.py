@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -117,7 +118,8 @@ def _histogram(grid: NumberGrid, share: Floats, *, is_time: bool) -> str:
         f"width='{_WIDTH / _BARS - 1:.1f}' height='{_HEIGHT * m / mass.max():.1f}'/>"
         for i, m in enumerate(mass)
     )
-    shown = [_label(value, is_time=is_time) for value in (ends[0], ends[-1])]
+    outer = (math.ceil(ends[0]), math.floor(ends[-1])) if grid.whole else ends[[0, -1]]
+    shown = [_label(value, is_time=is_time) for value in outer]
     gaps = f", {share[-1]:.1%} missing" if share[-1] > 0 else ""
     text = f"From {shown[0]} to {shown[1]}{gaps}"
     return (

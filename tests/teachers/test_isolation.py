@@ -458,6 +458,29 @@ def test_teachers_answer_with_probabilities_of_their_own_chunk(kwargs: Any) -> N
         np.testing.assert_array_equal(own[0], found[j])
 
 
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_logistic_teachers_are_asked_together_and_say_the_same(n_classes: int) -> None:
+    rng = np.random.default_rng(0)
+    X, codes = rng.normal(size=(120, 3)), rng.integers(0, n_classes, 120)
+    rows = [np.arange(j, 120, 4) for j in range(4)]
+    rows += [np.flatnonzero(codes == 0), np.empty(0, dtype=np.int64)]
+    data = Chunks(X, codes, rows, np.zeros((120, 1), dtype=np.uint64))
+    points = rng.normal(size=(30, 3))
+    args: dict[str, Any] = {"labels": np.arange(n_classes), "random_state": 0}
+    for learner in (
+        LogisticRegression(),
+        make_pipeline(StandardScaler(), LogisticRegression()),
+    ):
+        found = voting.collect_votes(learner, data, points, soft=True, **args)
+        teachers = voting.train(learner, X, codes, rows, **args)
+        for teacher, own in zip(teachers, found, strict=True):
+            alone = np.zeros((30, n_classes))
+            if teacher is not None:
+                alone = teacher.probabilities(points, n_classes) * GRID
+            assert np.abs(own - alone).max() <= 1
+            assert set(own.sum(axis=1).tolist()) <= {0, GRID}
+
+
 def test_votes_count_as_certain_where_there_are_no_probabilities() -> None:
     data = chunks(3)
     one_class = Chunks(data.features, np.zeros_like(data.codes), data.rows, data.keys)

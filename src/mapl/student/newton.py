@@ -99,6 +99,7 @@ class NewtonSteps:
         )
         self.waves = LARGEST_WEIGHT if columns > 1 else _TWO_CLASS_WAVES
         self._even = False
+        self._ratio: float | None = None  # of prior variances, by the first gradient
 
     @property
     def done(self) -> bool:
@@ -182,7 +183,10 @@ class NewtonSteps:
         )
         if once:
             basis = basis.seen_from(before)
-        spread, waves = _best_prior(basis, (LARGEST_WEIGHT / max(self.waves, 1)) ** 2)
+        unit = (LARGEST_WEIGHT / max(self.waves, 1)) ** 2
+        ratios = _RATIOS if self._ratio is None else (self._ratio,)
+        spread, waves = _best_prior(basis, unit, ratios)
+        self._ratio = waves / (unit * spread)
         constant = _EVEN_CONSTANT if self._even else 1.0
         step = basis.solve(spread, waves, constant)
         step = (step - before if once else step) * weights[:, None]
@@ -419,7 +423,9 @@ def _conjugate_gradients(
     return x
 
 
-def _best_prior(basis: _Basis, unit: float) -> tuple[float, float]:
+def _best_prior(
+    basis: _Basis, unit: float, ratios: tuple[float, ...]
+) -> tuple[float, float]:
     """Return the prior variances of additive weights and of waves; 0 for waves that
     explain next to nothing. ``unit`` is the variance of waves for a ratio of 1.
 
@@ -430,11 +436,13 @@ def _best_prior(basis: _Basis, unit: float) -> tuple[float, float]:
         return float(common), float(common)
     found = {
         (float(spread), float(ratio * unit * spread)): 0.0
-        for ratio in _RATIOS
+        for ratio in ratios
         for spread in common * _NEAR
     }
     for prior in found:
         found[prior] = basis.covariance_misfit(*prior)
+    if len(ratios) == 1:
+        return min(found, key=found.__getitem__)
     without = {prior: misfit for prior, misfit in found.items() if prior[1] == 0}
     best, best_without = (min(d, key=d.__getitem__) for d in (found, without))
     return best if found[best_without] - found[best] >= _LEAD else best_without

@@ -68,7 +68,7 @@ class PublicPart:
 
     def answers(self, teachers: list[Any], points: Any) -> Integers:
         """Return what teachers say about some points."""
-        panel = Panel(teachers, n_classes=len(self.labels))
+        panel = Panel(teachers, n_classes=len(self.labels), soft=self.soft)
         return panel.ask_softly(points) if self.soft else panel.ask(points)
 
 

@@ -195,6 +195,17 @@ def _rotate_into_span(rows: Reals) -> tuple[Reals, Any]:
     return inside, lambda coef: coef @ basis.T
 
 
+def has_softmax(model: Any) -> bool:
+    """Whether probabilities are the softmax of the scores of `affine`."""
+    last = model[-1] if isinstance(model, Pipeline) else model
+    one_each = getattr(last, "multi_class", None) in ("ovr", "warn")
+    return (
+        type(last) is LogisticRegression
+        and not one_each
+        and (last.solver != "liblinear" or len(last.classes_) == 2)
+    )
+
+
 def affine(model: Any) -> tuple[Reals, Reals] | None:
     """Return coefficients and intercepts of a linear model, including the scalers
     before it; None for any other model.

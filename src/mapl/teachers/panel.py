@@ -40,12 +40,14 @@ class Panel:
     do its votes.
     """
 
-    def __init__(self, teachers: list[Teacher | None], *, n_classes: int) -> None:
+    def __init__(
+        self, teachers: list[Teacher | None], *, n_classes: int, soft: bool = False
+    ) -> None:
         self.teachers, self.n_classes = teachers, n_classes
         from mapl.teachers.trees import Ensemble, Trees
 
         with teacher_surroundings():
-            forms = [_fast_form(teacher) for teacher in teachers]
+            forms = [_fast_form(teacher, soft=soft) for teacher in teachers]
         self._linear = [j for j, form in enumerate(forms) if isinstance(form, tuple)]
         self._trees = [j for j, form in enumerate(forms) if isinstance(form, Ensemble)]
         self._others = [j for j, form in enumerate(forms) if form is None]
@@ -80,11 +82,20 @@ class Panel:
         """
         n, shape = n_rows(features), (n_rows(features), self.n_classes)
         shares = np.zeros((len(self.teachers), *shape), dtype=np.uint8)
+        numbers = _numbers(features) if self._stack and n else None
+        quick = set(self._linear if numbers is not None else [])
+        if self._stack and numbers is not None:
+            for rows, found in self._stack.shares(numbers):
+                shares[:, rows] = on_grid(found)
         with (
             Progress("Asking teachers", len(self.teachers)) as progress,
             teacher_surroundings(),
         ):
+            # How many are asked together is private: the bar does not show it.
             for j, teacher in enumerate(self.teachers):
+                if j in quick:
+                    progress.advance(1)
+                    continue
                 seed_everything(j)
                 with suppress(Exception):  # whatever it was, it is private
                     if teacher is not None and n:
@@ -120,16 +131,24 @@ class Panel:
                 progress.advance(1)
 
 
-def _fast_form(teacher: Teacher | None) -> tuple[Any, ...] | Ensemble | None:
-    """Return a teacher's coefficients, or its trees if they are quick; else None."""
+def _fast_form(
+    teacher: Teacher | None, *, soft: bool
+) -> tuple[Any, ...] | Ensemble | None:
+    """Return a teacher's coefficients, or its trees if they are quick; else None.
+
+    Where probabilities are asked for, only those of logistic regressions follow from
+    coefficients.
+    """
     from mapl.teachers import trees
 
     if teacher is None or teacher.model is None:
         return None
     try:
+        if soft and not linear.has_softmax(teacher.model):
+            return None
         if affine := linear.affine(teacher.model):
             return *affine, teacher.model_codes()
-        if trees.can_read(teacher.model):
+        if not soft and trees.can_read(teacher.model):
             ensemble = trees.Ensemble(teacher.model)
             return ensemble if ensemble.quick else None
     except Exception:

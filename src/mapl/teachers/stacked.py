@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from mapl.arrays import Array, Bools, Ints, Reals
+from mapl.arrays import Array, Bools, Floats, Ints, Reals
 from mapl.privacy.votes import NO_VOTE
 
 _MAX_ITER = 200
@@ -196,14 +196,37 @@ class CoefficientStack:
             with np.errstate(invalid="ignore"):
                 self.intercept = self.intercept[1:] - self.intercept[:1]
 
-    def votes(self, features: Reals, out: Array) -> None:
-        """Write the votes, one row a teacher."""
+    def shares(self, features: Reals) -> Iterator[tuple[slice, Floats]]:
+        """Yield some rows, and the softmax of their scores: (teachers, rows, classes).
+
+        NaN for a silent teacher.
+        """
+        for rows, scores in self._scores(features):
+            if len(scores) == 1:
+                second = expit(scores[0] + self.intercept[0][:, None])
+                yield rows, np.stack((1 - second, second), axis=2)
+                continue
+            scores += self.intercept[:, :, None]
+            with np.errstate(invalid="ignore"):  # of silent teachers
+                scores -= scores.max(axis=0)
+            powers = np.exp(scores)
+            yield rows, (powers / powers.sum(axis=0)).transpose(1, 2, 0)
+
+    def _scores(self, features: Reals) -> Iterator[tuple[slice, Reals]]:
+        """Yield scores without intercepts, (classes, teachers, rows), block by block:
+        shapes follow from public numbers.
+        """
         k, n_teachers, d = self.coef.shape
         flat = self.coef.reshape(k * n_teachers, d)
         step = max(1, _SCORES // len(flat))
-        for start in range(0, out.shape[1], step):
+        for start in range(0, len(features), step):
             rows = slice(start, start + step)
-            scores = (flat @ features[rows].T).reshape(k, n_teachers, -1)
+            yield rows, (flat @ features[rows].T).reshape(k, n_teachers, -1)
+
+    def votes(self, features: Reals, out: Array) -> None:
+        """Write the votes, one row a teacher."""
+        for rows, scores in self._scores(features):
+            k = len(scores)
             if k == 1:
                 out[:, rows] = scores[0] > -self.intercept[0][:, None]
                 continue

@@ -118,7 +118,8 @@ def collect_votes(
     shared = is_known(estimator) and time_limit is None
     quick = shared and linear.can_stack(estimator, chunks.features)
     store = _Store(None if quick else checkpoints, public, chunks, votes)
-    if shared and (n_workers == 1 or seconds_each * n < _WORTH_SECONDS):
+    alone = n_workers == 1 or seconds_each * n < _WORTH_SECONDS
+    if quick or (shared and alone):
         with Progress("Training teachers", n) as progress:
             for group in store.missing(_BATCH if store.checkpoints else n):
                 store.keep(group, _votes_here(public, chunks, group, progress))

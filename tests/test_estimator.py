@@ -781,3 +781,19 @@ def test_a_warning_of_scikit_learn_counts_no_labels() -> None:
         warnings.filterwarnings("ignore", "lbfgs failed")  # the student, on noise
         warnings.filterwarnings("ignore", "No public point gets")
         quick(classes=range(25)).fit(X, np.arange(40) % 25, X_public=pool)
+
+
+@pytest.mark.parametrize("method", ["votes", "both"])
+def test_metadata_routing_changes_nothing(method: str) -> None:
+    from sklearn import config_context
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 3))
+    y = (X[:, 0] > 0).astype(int)
+    pipeline = make_pipeline(StandardScaler(), LogisticRegression())
+    model = PrivateClassifier(
+        pipeline, method=method, classes=[0, 1], n_teachers=10, epsilon=9
+    )
+    with config_context(enable_metadata_routing=True):
+        model.fit(X, y, X_public=X[:200])
+        assert model.score(X, y) > 0.7

@@ -246,7 +246,8 @@ class PrivateClassifier(
         if self.plan_ is None:  # one class: there is nothing to ask
             labels = np.zeros(n_rows(pool), dtype=np.int64)
             only = fit_labels(self._student(), pool, self.classes_[labels])
-            published = Published(only, labels, None, [])
+            points = None if self._outline is None else table
+            published = Published(only, labels, None, [], points)
         else:
             account.check(self.plan_.event)
             warn_of_noise(self)

@@ -57,7 +57,7 @@ def check_parameters(model: Any) -> None:
     seed_of(model.random_state)
 
 
-def schema_classes(schema: Any) -> tuple[str, ...]:
+def schema_classes(schema: Any) -> tuple[Any, ...]:
     """Return the classes that a data dictionary declares, if there is one."""
     return () if schema is None else Dictionary.read(schema).classes
 
@@ -85,9 +85,11 @@ def warn_of_lacking_classes(model: Any) -> None:
     """Say which classes no public point has: their labels are public."""
     given = set(model.public_labels_.tolist())
     lacking = [str(c) for i, c in enumerate(model.classes_) if i not in given]
+    made_up = hasattr(model, "made_up_points_")
+    point = "made-up record" if made_up else "public point"
     if lacking:
         warnings.warn(
-            f"No public point gets class {', '.join(lacking)}: it is rare, or there is "
+            f"No {point} gets class {', '.join(lacking)}: it is rare, or there is "
             "too little signal. class_weight='balanced' predicts rare classes more "
             "often.",
             stacklevel=4,

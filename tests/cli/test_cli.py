@@ -69,6 +69,7 @@ def learn(folder: Path, out: Path, *more: Any, code: int = 0) -> Any:
         4,
         "--teachers",
         30,
+        "--overwrite",
         "--out",
         out,
         *more,
@@ -181,9 +182,9 @@ def test_an_estimator_without_any_record_is_a_fit_too(
 def test_any_estimator_by_name_or_path(folder: Path, tmp_path: Path) -> None:
     for name in ("tree", "boosting", "forest", "sklearn.naive_bayes.BernoulliNB"):
         few = ("--teachers", 2, "--epsilon", 20, "--classes-from-data")
-        learn(folder, tmp_path, "--estimator", name, *few)
+        learn(folder, tmp_path / "model", "--estimator", name, *few)
         out = tmp_path / "labels.csv"
-        run("predict", tmp_path, folder / "test.csv", "--out", out)
+        run("predict", tmp_path / "model", folder / "test.csv", "--out", out)
         assert len(pd.read_csv(out)) == 500
 
 
@@ -390,7 +391,7 @@ def test_learn_shows_the_type_of_each_column(folder: Path, tmp_path: Path) -> No
         9,
     )
     files = (tmp_path / "private.csv", "--public", tmp_path / "public.csv")
-    out = ("--out", tmp_path / "out")
+    out = ("--out", tmp_path / "out", "--overwrite")
     message = run("learn", *files, *kwargs, *out).stderr
     assert "Numbers: age" in message
     assert "Categories: town, name" in message
@@ -538,7 +539,7 @@ def test_a_class_may_be_called_na(tmp_path: Path) -> None:
     files = (tmp_path / "private.csv", "--public", tmp_path / "public.csv")
     test = ("--test", tmp_path / "private.csv", "--teachers", 20)
     run_ = ("learn", *files, *kwargs, *test, "--out", tmp_path / "out", "--json")
-    run_ += ("--allow-overlap",)
+    run_ += ("--allow-overlap", "--overwrite")
     result = run(*run_, "--classes", "EU,NA")
     assert "Records without a 'region' or a 'who', if any" in result.stderr
     assert json.loads(result.stdout)["accuracy"] > 0.9
@@ -732,7 +733,7 @@ def test_lines_that_cannot_be_read_are_refused_or_dropped(
     path = odd_file(tmp_path)
     command = ("learn", path, "--target", "rich", "--classes", "no,yes", "--epsilon", 4)
     command += ("--public", folder / "public.parquet", "--teachers", 3)
-    command += ("--out", tmp_path / "out", "--on-invalid", on_invalid)
+    command += ("--overwrite", "--out", tmp_path / "out", "--on-invalid", on_invalid)
     result = run(*command, code=2 if on_invalid == "error" else 0)
     assert ("a line that cannot be read" in result.stderr) == (on_invalid == "error")
     wrong = run(*command[:-1], "perhaps", code=2)
@@ -848,7 +849,7 @@ def test_folders_where_files_should_be_are_refused_before_the_charge(
 ) -> None:
     (tmp_path / "out" / "labels.parquet").mkdir(parents=True)
     message = learn(folder, tmp_path / "out", "--classes", "no,yes", code=2).stderr
-    assert "labels.parquet is a folder" in message
+    assert "holds 'labels.parquet'" in message
 
 
 def test_names_are_shown_as_they_are(tmp_path: Path) -> None:

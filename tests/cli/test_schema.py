@@ -107,6 +107,8 @@ def test_what_is_wrong_is_said_in_a_sentence(folder: Path, tmp_path: Path) -> No
     assert "--target must be given" in run(*command, code=2).stderr
     no_classes = run(*command, "--target", "rich", code=2)
     assert "--classes must list" in no_classes.stderr
+    typo = run(*command, "--target", "rich", "--drop", "aeg", code=2)
+    assert "no column 'aeg'" in typo.stderr
     dropped = run(*command, "--target", "rich", "--drop", "age", code=2)
     assert "no column to learn from" in dropped.stderr
     text = folder / "text.json"
@@ -120,6 +122,29 @@ def test_what_is_wrong_is_said_in_a_sentence(folder: Path, tmp_path: Path) -> No
     assert not (tmp_path / "x").exists()
 
 
+def test_a_folder_that_holds_something_is_not_written_to(
+    folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.txt").write_text("keep me")
+    refused = learn(folder, tmp_path, "--overwrite", code=2)
+    assert "holds 'mine.txt'" in refused.stderr
+    learn(folder, tmp_path / "out")
+    assert "earlier run" in learn(folder, tmp_path / "out", code=2).stderr
+    learn(folder, tmp_path / "out", "--overwrite")
+
+
+def test_a_plan_without_public_points_is_run_with_a_schema(
+    folder: Path, tmp_path: Path
+) -> None:
+    planned = run("plan", "--records", 3000, "--epsilon", 4, "--json").stdout
+    (tmp_path / "plan.json").write_text(planned)
+    command = ("learn", folder / "private.csv", "--schema", folder / "schema.json")
+    more = ("--plan", tmp_path / "plan.json", "--out", tmp_path / "out", "--json")
+    found = json.loads(run(*command, *more).stdout)
+    assert found["method"] == "moments"
+    assert found["epsilon"] <= 4
+
+
 def test_a_sketch_is_a_folder_that_may_be_published(
     folder: Path, tmp_path: Path
 ) -> None:
@@ -127,8 +152,15 @@ def test_a_sketch_is_a_folder_that_may_be_published(
     command += ("--epsilon", 2, "--rows", 500, "--out", tmp_path / "out")
     found = json.loads(run(*command, "--json").stdout)
     assert found["made_up_records"] == 500
-    assert len(pd.read_parquet(tmp_path / "out" / "points.parquet")) == 500
+    points = tmp_path / "out" / "points.parquet"
+    assert len(pd.read_parquet(points)) == 500
+    run("certificate", "verify", tmp_path / "out")
+    again = run(*command, code=2)
+    assert "--overwrite" in again.stderr
+    run(*command, "--overwrite")
+    pd.read_parquet(points)[:9].to_parquet(points)
+    edited = run("certificate", "verify", points.parent, code=2)
+    assert "digest differs" in edited.stderr
     assert "<svg" in (tmp_path / "out" / "report.html").read_text()
-    assert (
-        "rows must be" in run(*command[:-4], "--rows", 0, *command[-2:], code=2).stderr
-    )
+    fresh = (*command[:-4], "--rows", 0, "--out", tmp_path / "other")
+    assert "rows must be" in run(*fresh, code=2).stderr

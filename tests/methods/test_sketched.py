@@ -2,6 +2,7 @@
 
 import os
 import signal
+import warnings
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,16 @@ X_TEST, Y_TEST = people(2000, 1)
 
 def model(**kwargs: Any) -> PrivateClassifier:
     return PrivateClassifier(**{"schema": SCHEMA, "epsilon": 1.0} | kwargs)
+
+
+@pytest.fixture
+def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("MAPL_STATE", str(tmp_path / "state"))
+    return f"sqlite:///{tmp_path}/ledger.db"
+
+
+def learner(url: str, **kwargs: Any) -> PrivateClassifier:
+    return model(ledger=url, dataset="people", random_state=0, **kwargs)
 
 
 def test_a_dictionary_is_enough() -> None:
@@ -179,9 +190,42 @@ def test_odd_values_are_clipped_or_count_as_missing() -> None:
         fitted.predict(odd[["age", "seen", "note"]])
 
 
+def test_integer_labels_stay_integers() -> None:
+    coded = {**SCHEMA, "target": {"column": "ill", "classes": [0, 1]}}
+    y = (Y == "yes").astype(int)
+    fitted = model(schema=coded, epsilon=4).fit(X, y)
+    assert fitted.score(X, y) > 0.7
+
+
+def test_too_few_records_are_noticed_by_the_published_count() -> None:
+    with pytest.warns(UserWarning, match="mostly noise"):
+        model().fit(X[:20], Y[:20])
+
+
+def test_a_student_does_not_change_what_is_asked_for(url: str) -> None:
+    Ledger(url, create=True).create("people", epsilon=1, delta=1e-4)
+    first = learner(url).fit(X[:900], Y[:900])
+    tree = make_pipeline(
+        make_column_transformer(("passthrough", ["age"])), DecisionTreeClassifier()
+    )
+    second = learner(url, student=tree).fit(X[:900], Y[:900])
+    assert second.paid_before_
+    assert not second.made_up_points_["age"].isna().any()
+    assert first.made_up_points_["age"].isna().any()
+
+
+def test_a_model_with_trees_predicts_nothing_for_nobody() -> None:
+    tree = make_pipeline(
+        make_column_transformer(("passthrough", ["dose"])), DecisionTreeClassifier()
+    )
+    both = model(estimator=tree, n_teachers=5, epsilon=4).fit(X[:900], Y[:900])
+    assert both.student_.predict_proba(X[:0]).shape == (0, 2)
+
+
 def test_one_class_needs_nothing() -> None:
     fitted = model(classes=["yes"]).fit(X[:50], ["yes"] * 50)
     assert set(fitted.predict(X_TEST)) == {"yes"}
+    assert len(fitted.made_up_points_) == len(fitted.public_labels_)
 
 
 # Neighbours -------------------------------------------------------------------------
@@ -214,7 +258,9 @@ def test_nothing_public_depends_on_a_unit_but_the_sums(
     monkeypatch.setattr(CellContributions, "histograms", no_counts)
     shown = []
     for rows in (slice(300), slice(1, 300), slice(299, 0, -1)):
-        fitted = model(random_state=0, on_invalid="drop").fit(X[rows], Y[rows])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            fitted = model(random_state=0, on_invalid="drop").fit(X[rows], Y[rows])
         shown.append((fitted.certificate_, fitted.soft_labels_.tobytes(), repr(fitted)))
     assert shown[0] == shown[1] == shown[2]
 
@@ -222,16 +268,6 @@ def test_nothing_public_depends_on_a_unit_but_the_sums(
 # Ledger -----------------------------------------------------------------------------
 
 FORK = get_context("fork")
-
-
-@pytest.fixture
-def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("MAPL_STATE", str(tmp_path / "state"))
-    return f"sqlite:///{tmp_path}/ledger.db"
-
-
-def learner(url: str, **kwargs: Any) -> PrivateClassifier:
-    return model(ledger=url, dataset="people", random_state=0, **kwargs)
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 6])
@@ -285,22 +321,13 @@ def test_a_sketch_is_published_with_pictures(tmp_path: Path, grouped: bool) -> N
         assert word in page
 
 
-def test_a_sketch_says_when_classes_are_not_protected() -> None:
+def test_a_sketch_needs_declared_classes() -> None:
     without = {"columns": SCHEMA["columns"], "target": {"column": "ill"}}
     dictionary = Dictionary.read(without)
     table = canonical_table(X, dictionary.schema)
-    with pytest.warns(Warning, match="classes"):
-        found = sketch_records(
-            *(table, Y, dictionary),
-            groups=None,
-            n_rows=10,
-            epsilon=1.0,
-            delta=1e-5,
-            on_invalid="drop",
-        )
-    from mapl.publish.sketch_report import certificate_of
-
-    assert "not protected" in certificate_of(found)["guarantee"]
+    budget: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5}
+    with pytest.raises(ParameterError, match="must list the classes"):
+        sketch_records(*(table, Y, dictionary), groups=None, n_rows=10, **budget)
 
 
 def test_public_records_add_their_cells() -> None:

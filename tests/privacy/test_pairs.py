@@ -87,6 +87,11 @@ def test_weights_of_a_person_add_up_to_one() -> None:
 def test_what_is_too_long_or_has_too_many_classes_adds_nothing() -> None:
     long = np.full((1, 1, 40), float(LARGEST_PIECE))
     assert not bounded_pair_sum(PairBlock(long, long), 2**60).any()
+    for odd in (np.nan, np.inf, 0.5):
+        one = np.full((1, 1, 2), odd)
+        whole = np.ones((1, 1, 2))
+        assert not bounded_pair_sum(PairBlock(one, whole), 2**60).any()
+        assert not bounded_pair_sum(PairBlock(whole, one), 2**60).any()
     many = np.ones((1, 129, 2))
     assert not bounded_pair_sum(PairBlock(many, many), 2**60).any()
 
@@ -119,10 +124,10 @@ def test_planted_bugs_exceed_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     assert worst() <= limit
     true = pairs._pair_squares
 
-    def class_by_class(left: Any, right: Any, good: Any) -> Any:
+    def class_by_class(left: Any, right: Any) -> Any:
         """Bounds each class by itself."""
-        products = pairs._squares(left) * pairs._squares(right)
-        return products.max(axis=1)
+        products = (left**2).sum(axis=2) * (right**2).sum(axis=2)
+        return products.max(axis=1).astype(np.int64)
 
     monkeypatch.setattr(pairs, "_pair_squares", class_by_class)
     assert worst() > limit

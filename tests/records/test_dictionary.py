@@ -78,8 +78,8 @@ def test_a_column_has_a_known_kind() -> None:
         ({"columns": {"a": {"kind": "number", "range": [0, "9"]}}}, "low < high"),
         ({"columns": {"a": {"kind": "number", "range": [0, 1e200]}}}, "1e150"),
         ({"columns": {"a": {"kind": "time", "range": ["x", "y"]}}}, "low < high"),
-        ({"columns": {"a": {"kind": "category"}}}, "lists its categories"),
-        ({"columns": {"a": {"kind": "number", "categories": ["x"]}}}, "lists its"),
+        ({"columns": {"a": {"kind": "category"}}}, "must list its values"),
+        ({"columns": {"a": {"kind": "number", "categories": ["x"]}}}, "has no cat"),
         ({"columns": {"a": {"kind": "category", "categories": "x"}}}, "be a list"),
         ({"columns": {"a": {"kind": "category", "categories": [1, "1"]}}}, "differ"),
         (
@@ -88,6 +88,8 @@ def test_a_column_has_a_known_kind() -> None:
         ),
         ({"target": "ill"}, "target must be"),
         ({"target": {"column": "a", "classes": "ab"}}, "target must be"),
+        ({"target": {"column": "a", "classes": [0, "0"]}}, "integers that differ"),
+        ({"target": {"column": "a", "classes": [0.5]}}, "integers that differ"),
         ({"unit": "person"}, 'unit must be "record"'),
         ({"form": "mapl-schema/9"}, "Upgrade mapl"),
         ({"more": 1}, "unknown field 'more'"),
@@ -237,11 +239,28 @@ def test_a_table_of_columns_becomes_a_draft(tmp_path: Path) -> None:
     for line, message in (
         ("age,odd,0,1,", "must be one of number"),
         ("age,int,nan,1,", "low < high"),
-        ("age,category,,,", "lists its categories"),
+        ("age,category,,,", "must list its values"),
     ):
         path.write_text(f"name,kind,min,max,values\n{line}\nill,text,,,\n")
         with pytest.raises(ParameterError, match=message):
             draft(path, target="ill")
+
+
+def test_classes_that_are_numbers_stay_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "sample.csv"
+    path.write_text("a,ill\n1,10\n2,9\n")
+    assert draft(path, target="ill").classes == (9, 10)
+    found = Dictionary.read({**FORM, "target": {"column": "ill", "classes": [0, 1]}})
+    assert found.classes == (0, 1)
+    assert found.class_names == ["0", "1"]
+
+
+def test_ranges_of_times_may_be_dates() -> None:
+    from datetime import date
+
+    limits = [date(2020, 1, 1), date(2021, 1, 1)]
+    form = {"columns": {"a": {"kind": "time", "range": limits}}}
+    assert json.dumps(Dictionary.read(form).to_json())
 
 
 def test_what_cannot_be_drafted_is_refused(tmp_path: Path) -> None:

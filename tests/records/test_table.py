@@ -454,7 +454,7 @@ def test_columns_go_by_name_or_by_position() -> None:
     assert arrow.equals(canonical_table(public, schema).data)
     with pytest.raises(ParameterError, match="lacks town"):
         canonical_table(public.rename(columns={"town": "city"}), schema)
-    with pytest.raises(ParameterError, match="must have the 2 columns"):
+    with pytest.raises(ParameterError, match="must have 2 columns"):
         canonical_table(public.to_numpy()[:, :1], schema)
     with pytest.raises(ParameterError, match="different names"):
         Schema.of(pd.DataFrame([[1, 2]], columns=["a", "a"]))

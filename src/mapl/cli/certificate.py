@@ -16,7 +16,11 @@ def certificate() -> None:
 
 @certificate.command()
 @click.argument("path", type=click.Path(exists=True, path_type=Path))
-@click.option("--model", type=FILE, help="The model; default: model.skops beside it.")
+@click.option(
+    "--model",
+    type=FILE,
+    help="The model, or points of a sketch; default: the one beside it.",
+)
 @click.option("--ledger", help="URL of the ledger that the certificate names.")
 @json_option
 @errors_in_one_line
@@ -30,9 +34,9 @@ def verify(path: Path, model: Path | None, ledger: str | None, as_json: bool) ->
 
     if path.is_dir():
         path = path / "certificate.json"
-    beside = path.with_name("model.skops")
-    if model is None and beside.exists():
-        model = beside
+    for name in ("points.parquet", "model.skops"):  # of a sketch; of a model
+        if model is None and path.with_name(name).exists():
+            model = path.with_name(name)
     read = certificates.read(path)
     epsilon = certificates.verify(read, model=model)
     checked = "not checked" if ledger is None else _check_receipt(read, ledger)

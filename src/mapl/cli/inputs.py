@@ -167,6 +167,7 @@ def read_dictionary(
     if target is None:
         raise ParameterError(f"--target must be given: {path} names no target.")
     unused = {target, groups, *drop}
+    found_names = {*found.columns, found.target, found.groups}
     columns = {n: e for n, e in found.columns.items() if n not in unused}
     classes = found.classes if target == found.target else ()
     found = replace(
@@ -174,10 +175,21 @@ def read_dictionary(
     )
     if not columns:
         raise ParameterError(f"{path} has no column to learn from.")
+    _refuse_label(columns, path)
+    if unknown := [name for name in drop if name not in found_names]:
+        raise ParameterError(f"--drop: {path} has no column {unknown[0]!r}.")
     names = column_names(private)
     for name in (target, *([groups] if groups else []), *columns):
         check_column(name, names, private)
     return Inputs(None, private, found.schema, [], target, groups, found)
+
+
+def _refuse_label(columns: Any, path: Path) -> None:
+    if "label" in columns:
+        raise ParameterError(
+            f"Column 'label' of {path} has the name of what labels.parquet adds. "
+            "Rename it, or leave it out with --drop label."
+        )
 
 
 def with_public(data: Inputs, pool: Path) -> Inputs:
@@ -217,11 +229,7 @@ def read_inputs(
     shared = [c for c in public.columns if c in names and c not in unused]
     if not shared:
         raise ParameterError(f"{private} and {pool} have no column in common.")
-    if "label" in shared:
-        raise ParameterError(
-            f"Column 'label' of {pool} has the name of what labels.parquet adds. "
-            "Rename it, or leave it out with --drop label."
-        )
+    _refuse_label(shared, pool)
     for name in categories:
         if name not in shared:
             raise ParameterError(

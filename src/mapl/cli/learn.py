@@ -161,6 +161,9 @@ _OVERLAP = "; public records may be private ones, too (--allow-overlap)"
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for the four files.",
 )
+@click.option(
+    "--overwrite", is_flag=True, help="Replace the files of an earlier run in --out."
+)
 @json_option
 @errors_in_one_line
 def learn(
@@ -177,6 +180,7 @@ def learn(
     test: Path | None,
     test_is_public: bool,
     out: Path,
+    overwrite: bool,
     as_json: bool,
     **settings: Any,
 ) -> None:
@@ -188,14 +192,14 @@ def learn(
     and report.html (all this for a reader).
     """
     budget = _budget(settings)
-    from mapl.publish.bundle import new_folder, write_bundle, write_report
+    from mapl.publish.bundle import FILES, new_folder, write_bundle, write_report
 
     columns = {"drop": split_at_commas(drop), "categories": split_at_commas(categories)}
     data = read_public_side(
         private, schema, pool, target=target, groups=groups, **columns
     )
     target = data.target
-    declared = () if data.dictionary is None else data.dictionary.classes
+    declared = [] if data.dictionary is None else data.dictionary.class_names
     names = _checked_classes(classes, classes_from_data, declared)
     data.show_columns()
     model = _make_classifier(settings, budget, names)
@@ -205,7 +209,7 @@ def learn(
     shown = data.public is not None
     if shown and not allow_overlap and settings["on_invalid"] == "error":
         records.refuse_overlap(data.public)
-    with new_folder(out):
+    with new_folder(out, FILES, overwrite=overwrite):
         X = prepared.encode(data, records)
         model.fit(X, records.labels, X_public=prepared.points, groups=records.groups)
         whole = prepared.whole(model.student_)
@@ -265,15 +269,15 @@ class _Prepared:
 
 
 def _checked_classes(
-    classes: str | None, from_data: bool, declared: tuple[str, ...]
+    classes: str | None, from_data: bool, declared: list[str]
 ) -> list[str]:
     """Return the declared classes; none if they are to be read from the data."""
-    names = split_at_commas(classes) or ([] if from_data else list(declared))
+    names = split_at_commas(classes) or ([] if from_data else declared)
     if bool(names) == from_data:
         raise ParameterError(
-            "--classes must list all labels that may occur, separated by commas. To "
-            "read them from the private file, which does not protect the list, use "
-            "--classes-from-data instead."
+            "--classes must list all labels that may occur, separated by commas, "
+            "unless the schema lists them. To read them from the private file, which "
+            "does not protect the list, use --classes-from-data instead."
         )
     return names
 

@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--records", required=True, type=int, help="How many private records.")
-@click.option("--queries", required=True, type=int, help="How many public points.")
+@click.option(
+    "--queries",
+    type=int,
+    help="How many public points. Without any, a data dictionary (--schema of mapl "
+    "learn) and 10,000 made-up records take their place.",
+)
 @click.option(
     "--classes", default=2, show_default=True, type=int, help="Number of classes."
 )
@@ -64,7 +69,7 @@ if TYPE_CHECKING:
 @errors_in_one_line
 def plan(
     records: int,
-    queries: int,
+    queries: int | None,
     classes: int,
     epsilon: float,
     teachers: int | None,
@@ -85,7 +90,10 @@ def plan(
     probability(failure_prob=failure_prob)
     if vc_dim is not None:
         positive(vc_dim=vc_dim)
-    sizes = {"n_records": records, "n_queries": queries, "n_classes": classes}
+    from mapl.features.sketch import N_DRAWN
+
+    n_queries = N_DRAWN if queries is None else queries
+    sizes = {"n_records": records, "n_queries": n_queries, "n_classes": classes}
     params: dict[str, Any] = {**sizes, "n_teachers": teachers, **errors_and_delta}
     figure = None if plot is None else new_figure(plot, 7, 4)
     found = planning.plan(epsilon=epsilon, **params)

@@ -57,7 +57,7 @@ def draft(
     click.echo(
         f"\nWritten to {out}. Review this draft: ranges and lists must be what anybody "
         "may know,\nnot what private records hold; ranges may be far too wide. "
-        "Classes: " + (", ".join(found.classes) or "none listed, add them") + "."
+        "Classes: " + (", ".join(found.class_names) or "none listed, add them") + "."
     )
 
 

@@ -21,6 +21,11 @@ from mapl.errors import integer, positive, probability
 @click.option(
     "--schema", required=True, type=FILE, help="Data dictionary, see mapl schema draft."
 )
+@click.option("--target", help="Column with the labels, unless the schema names it.")
+@click.option(
+    "--groups",
+    help="Column that says whose record it is; the guarantee is then for a person.",
+)
 @click.option("--epsilon", required=True, type=float, help="Privacy budget.")
 @delta_option
 @click.option("--rows", default=10_000, show_default=True, help="Made-up records.")
@@ -36,11 +41,16 @@ from mapl.errors import integer, positive, probability
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for the three files.",
 )
+@click.option(
+    "--overwrite", is_flag=True, help="Replace the files of an earlier run in --out."
+)
 @json_option
 @errors_in_one_line
 def sketch(
     private: Path,
     schema: Path,
+    target: str | None,
+    groups: str | None,
     epsilon: float,
     delta: float,
     rows: int,
@@ -49,6 +59,7 @@ def sketch(
     seed: int | None,
     on_invalid: str,
     out: Path,
+    overwrite: bool,
     as_json: bool,
 ) -> None:
     """Publish how each column of PRIVATE looks, and made-up records like it.
@@ -58,17 +69,17 @@ def sketch(
     """
     from mapl.methods.sketched import sketch_records
     from mapl.publish.bundle import new_folder
-    from mapl.publish.sketch_report import write_sketch
+    from mapl.publish.sketch_report import FILES, write_sketch
 
     budget: dict[str, Any] = {
         "epsilon": positive(epsilon=epsilon),
         "delta": probability(delta=delta),
     }
-    data = read_dictionary(private, schema, target=None, groups=None, drop=[])
+    data = read_dictionary(private, schema, target=target, groups=groups, drop=[])
     assert data.dictionary is not None
-    names = list(data.dictionary.classes)
+    names = data.dictionary.class_names
     records = data.read_records(names, on_invalid=on_invalid)
-    with new_folder(out):
+    with new_folder(out, FILES, overwrite=overwrite):
         found = sketch_records(
             *(records.table, records.labels, data.dictionary),
             groups=records.groups,

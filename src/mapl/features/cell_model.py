@@ -11,6 +11,7 @@ from mapl.errors import CertificateError
 from mapl.features.grids import CategoryGrid, Grid, NumberGrid, cells_of
 from mapl.features.tables import one_hot_cells
 from mapl.records.columns import KINDS
+from mapl.records.dictionary import MOST_CATEGORIES
 from mapl.records.schema import Column, Schema
 from mapl.records.table import canonical_table
 
@@ -90,6 +91,8 @@ def _grid(kind: str, categories: Any, edges: Any, whole: bool) -> Grid | None:
     if kind == "text":
         return None
     if kind == "category":
+        if len(categories) > MOST_CATEGORIES:
+            raise ValueError
         return CategoryGrid(len(categories))
     found = np.asarray(edges, dtype=np.float64)
     sound = found.ndim == 1 and 2 <= len(found) <= _MOST_CELLS

@@ -11,7 +11,7 @@ from mapl.arrays import Array, Ints, Words
 from mapl.features.contributions import Contributions
 from mapl.features.grids import Grid, cells_of
 from mapl.features.tables import CellMap, places_of
-from mapl.privacy.moments import WEIGHT, LinearMap
+from mapl.privacy.moments import MOST_RECORDS_EACH, WEIGHT, LinearMap
 from mapl.privacy.pairs import PairBlock, curved, record_weights
 from mapl.privacy.questions import PairQuestion
 from mapl.records.table import Table
@@ -34,7 +34,8 @@ class CellContributions(Contributions):
         units: Words | None,
         keys: Words | None,
     ) -> None:
-        super().__init__(table, labels, None, units=units, keys=keys)
+        most = MOST_RECORDS_EACH
+        super().__init__(table, labels, None, units=units, keys=keys, most_each=most)
         self._grids = grids
         self._codes: Array = np.empty((0, 0))
         with np.errstate(all="ignore"):  # no warning tells of a private cell
@@ -48,11 +49,12 @@ class CellContributions(Contributions):
         """Return how often each cell occurs, column by column, the label last; and the
         weight of a unit in it.
         """
-        counted = self._labels >= 0
-        weights, weight = counted.astype(np.float64), 1
+        counted = (self._labels >= 0).astype(np.float64)
+        weights, weight = counted, 1
         if self._sizes is not None:
-            weights[self._order] *= record_weights(self._sizes)
-            weight = WEIGHT
+            weights, weight = np.zeros(len(counted)), WEIGHT
+            each = record_weights(self._sizes)
+            weights[self._order] = counted[self._order] * each
         columns = [*self._codes.T, np.maximum(self._labels, 0)]
         found = [
             np.bincount(column, weights, minlength=size).astype(np.int64)

@@ -37,8 +37,8 @@ class Contributions:
 
     ``feature_map`` is a `FeatureMap`, or what has its methods.
     ``labels`` are class numbers, -1 for a record that counts nothing. All records of a
-    unit stand together, in an order that depends on them alone. What is encoded once
-    is kept while memory allows.
+    unit stand together, in an order that depends on them alone; those beyond the first
+    ``most_each`` count nothing. What is encoded once is kept while memory allows.
     """
 
     def __init__(
@@ -49,12 +49,17 @@ class Contributions:
         *,
         units: Words | None,
         keys: Words | None,
+        most_each: int | None = None,
     ) -> None:
         self._table, self._labels, self.feature_map = table, labels, feature_map
         self._order, self._sizes = np.arange(len(labels)), None
         if units is not None and keys is not None:
             self._order = np.lexsort((*keys.T, *units.T))
             self._sizes = _run_lengths(units[self._order])
+            if most_each is not None:
+                number = _numbers_in_unit(self._sizes)
+                self._order = self._order[number < most_each]
+                self._sizes = np.minimum(self._sizes, most_each)
         self._kept: dict[int, list[Array]] = {}
         self._lengths: dict[int, Ints] = {}
         self._bytes = 0
@@ -179,6 +184,12 @@ class Contributions:
 def _constant_block(residuals: Floats, sizes: Ints | None) -> Block:
     cells = np.ones((len(residuals), 1))
     return Block(cells, ONE.lengths(ONE.block_lengths(cells)), residuals, sizes)
+
+
+def _numbers_in_unit(sizes: Ints) -> Ints:
+    """Return for each record its place within its unit."""
+    starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return np.arange(len(starts)) - starts
 
 
 def _run_lengths(sorted_units: Words) -> Ints:

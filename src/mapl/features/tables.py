@@ -106,7 +106,8 @@ class CellMap:
 
 def places_of(cells: Any) -> Array:
     """Return the columns of each record's ones."""
-    found: Array = cells.indices.reshape(cells.shape[0], -1)
+    each = int(cells.indptr[1]) if cells.shape[0] else 0
+    found: Array = cells.indices.reshape(cells.shape[0], each)
     return found
 
 

@@ -23,7 +23,7 @@ from mapl.methods.published import Published
 from mapl.planning.choice import CALIBRATION, COUNT
 from mapl.planning.settings import Setting
 from mapl.privacy.gradients import RESIDUAL_GRID, WEIGHT_GRID
-from mapl.privacy.moments import LARGEST_WEIGHT
+from mapl.privacy.moments import LARGEST_WEIGHT, MOST_RECORDS_EACH
 from mapl.privacy.questions import Question
 from mapl.progress import Progress
 from mapl.records.private import PrivateRecords
@@ -98,7 +98,9 @@ class Regression:
         return linear_source(self.weights)
 
 
-def _contributions(private: PrivateRecords, public: PublicMap) -> Contributions:
+def _contributions(
+    private: PrivateRecords, public: PublicMap, most_each: int | None
+) -> Contributions:
     """Return the records as what they contribute; keys order those of one unit."""
     return Contributions(
         private.table,
@@ -106,6 +108,7 @@ def _contributions(private: PrivateRecords, public: PublicMap) -> Contributions:
         public.feature_map,
         units=private.units,
         keys=None if private.units is None else private.keys,
+        most_each=most_each,
     )
 
 
@@ -121,7 +124,7 @@ class MomentsFit:
         *,
         n_classes: int,
     ) -> None:
-        self._contributions = _contributions(private, public)
+        self._contributions = _contributions(private, public, MOST_RECORDS_EACH)
         self._public, self._n_classes = public, n_classes
         self.summer = Summer(self._contributions, account)
         self.mechanism = setting.make_moments()
@@ -282,7 +285,7 @@ def learn_labels_by_moments(
 ) -> Published:
     """Publish the sum of each class's features once; every step after it is free."""
     columns = 1 if len(classes) == 2 else len(classes)
-    records = _contributions(private, public)
+    records = _contributions(private, public, None)
     summer = Summer(records, account)
     summer.open(setting.make_moments())
     newton = NewtonSteps(

@@ -8,6 +8,7 @@ docs/proofs/Coupling.md, docs/proofs/Moments.md
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 from sklearn.pipeline import make_pipeline
 
-from mapl.arrays import Array, Floats
+from mapl.arrays import Array
 from mapl.errors import ParameterError, one_of
 from mapl.features.cell_model import CellFeatures
 from mapl.features.cell_records import CellContributions
@@ -30,6 +31,7 @@ from mapl.methods.published import Published
 from mapl.methods.votes import Panel
 from mapl.planning.choice import (
     CALIBRATION,
+    LEAST_SIGNAL,
     PAIRS,
     SKETCH,
     VOTES,
@@ -122,28 +124,44 @@ def outline_for(
 
 @dataclass(frozen=True)
 class Sketched:
-    """What a sketch came to: columns, features, and made-up records. Public."""
+    """What a sketch came to: columns, features, made-up records' cells. Public."""
 
     sketch: Sketch
     cell_map: CellMap
     cells: Array
+
+    @classmethod
+    def of(cls, outline: Outline, sketch: Sketch, shift: float, seed: int) -> Sketched:
+        """Draw made-up records from published shares."""
+        cells = sketch.draw(N_DRAWN, np.random.default_rng(seed))
+        return cls(sketch, CellMap.of(outline.used, sketch, shift), cells)
+
+
+@dataclass(frozen=True)
+class MadeUp:
+    """Made-up records for people and learners, with a model's logits. Public."""
+
     table: Table
+    cells: Array
+    model: Regression
 
     @classmethod
     def of(
         cls,
         outline: Outline,
-        sketch: Sketch,
-        shift: float,
+        found: Sketched,
+        model: Regression,
         seed: int,
         *,
         missing: bool,
-    ) -> Sketched:
-        """Draw made-up records from published shares, with or without gaps."""
-        rng = np.random.default_rng(seed)
-        cells = sketch.draw(N_DRAWN, rng, missing=missing)
-        table = drawn_table(outline.dictionary.schema, outline.grids, cells, rng)
-        return cls(sketch, CellMap.of(outline.used, sketch, shift), cells, table)
+    ) -> MadeUp:
+        """Draw records with missing values or without: not all learners take them."""
+        rng = np.random.default_rng([seed, 1])
+        cells = found.sketch.draw(N_DRAWN, rng, missing=missing)
+        schema, grids = outline.dictionary.schema, outline.grids
+        logits = found.cell_map.one_hot(cells) @ model.weights / WEIGHT_GRID
+        shown = Regression(model.weights, class_logits(np.asarray(logits)))
+        return cls(drawn_table(schema, grids, cells, rng), cells, shown)
 
 
 class SketchedFit:
@@ -172,15 +190,24 @@ class SketchedFit:
         self._shift = math.sqrt(mechanism.event.squared_shift)
         self.spending = Spending()
 
-    def sketch(self, part: Any, *, missing: bool = True) -> Sketched:
-        """Publish how columns look; made-up records may have missing values."""
+    def sketch(self, part: Any) -> Sketched:
+        """Publish how columns look."""
         form = SketchForm.of(self._outline.used, self._n_classes)
         sketch = self._outline.refined(self.summer.sketch(form, part))
         self.spending.note(sum(form.sizes), part)
-        args = self._outline, sketch, self._shift, self._seed
-        found = Sketched.of(*args, missing=missing)
+        found = Sketched.of(self._outline, sketch, self._shift, self._seed)
         self._records.show(found.cell_map)
         return found
+
+    def warn_of_noise(self, found: Sketched) -> None:
+        """Say that there is too little to learn from, by the published count."""
+        n = found.sketch.n_units
+        if n * self._shift < LEAST_SIGNAL:
+            warnings.warn(
+                f"There are about {n:,.0f} units by the published count: too few for "
+                "this epsilon. The model is mostly noise.",
+                stacklevel=7,
+            )
 
     def regress(self, found: Sketched, n_records: int | None, part: Any) -> Regression:
         """Take Newton steps for a part of the budget."""
@@ -225,41 +252,32 @@ def learn_by_sketch(
     ``missing`` says whether made-up records may have missing values.
     """
     fit = SketchedFit(private, outline, account, setting, n_classes=len(classes))
+    found = fit.sketch(SKETCH)
+    fit.warn_of_noise(found)
+    rest = 1 - SKETCH - (0 if panel is None else VOTES + CALIBRATION)
+    model = fit.regress(found, n_records, rest)
+    points = MadeUp.of(outline, found, model, account.seed, missing=missing)
     if panel is None:
-        found = fit.sketch(SKETCH, missing=missing)
-        model = fit.regress(found, n_records, 1 - SKETCH)
-        stack = Stack([model.logits], n_records=1, parts=[])
-        return _published(outline, found, model, stack, classes, class_weight, fit)
-    with account.checkpoints() as kept:
-        found = fit.sketch(SKETCH, missing=missing)
-        model = fit.regress(found, n_records, 1 - SKETCH - VOTES - CALIBRATION)
-        features = found.cell_map.one_hot(found.cells)
-        asked = Asked.some(found.table, features, account.seed)
-        shares = asked.votes(panel, private, classes, account.seed, kept)
-        noted = float(n_records or found.sketch.n_units), fit.summer, fit.spending
-        stack, forest = hear_teachers(panel, shares, asked, model, *noted, classes)
-    args = outline, found, model, stack, classes, class_weight, fit
-    return _published(*args, forest=forest)
-
-
-def _published(
-    outline: Outline,
-    found: Sketched,
-    model: Regression,
-    stack: Stack,
-    classes: Array,
-    class_weight: str | Mapping[Any, float] | None,
-    fit: SketchedFit,
-    forest: Any = None,
-) -> Published:
+        stack, forest = Stack([points.model.logits], n_records=1, parts=[]), None
+    else:
+        n = float(n_records or found.sketch.n_units)
+        features = found.cell_map.one_hot(points.cells)
+        asked = Asked.some(points.table, features, account.seed)
+        noted = n, fit.summer, fit.spending
+        with account.checkpoints() as kept:
+            shares = asked.votes(panel, private, classes, account.seed, kept)
+            heard = hear_teachers(panel, shares, asked, points.model, *noted, classes)
+        stack, forest = heard
     biases = stack.biases + weight_biases(class_weight, classes, stack.probabilities())
+    weights = model.weights / WEIGHT_GRID
     pipeline = make_pipeline(
         CellFeatures.of(outline.dictionary.schema, outline.grids),
-        LinearModel(model.weights / WEIGHT_GRID, stack.scales, biases, classes, forest),
+        LinearModel(weights, stack.scales, biases, classes, forest),
     )
-    shares: Floats = stack.probabilities(biases)
-    labels = shares.argmax(axis=1)
-    return Published(pipeline, labels, shares, fit.spending.steps, found.table)
+    shares_shown = stack.probabilities(biases)
+    labels = shares_shown.argmax(axis=1)
+    spending = fit.spending.steps
+    return Published(pipeline, labels, shares_shown, spending, points.table)
 
 
 # The sketch alone -------------------------------------------------------------------
@@ -277,7 +295,6 @@ class PublishedSketch:
     receipt: str | Mapping[str, Any]
     delta: float
     grouped: bool
-    declared: bool
     on_invalid: str
 
 
@@ -297,8 +314,8 @@ def sketch_records(
 ) -> PublishedSketch:
     """Publish how the columns of private records look, for a whole budget."""
     one_of("error", "drop", on_invalid=on_invalid)
-    outline, declared = Outline.of(dictionary), bool(dictionary.classes)
-    classes, codes = classes_and_codes(labels, dictionary.classes or None)
+    outline = Outline.of(dictionary)
+    classes, codes = classes_and_codes(labels, _declared_classes(dictionary))
     private = private_records(
         table, codes, groups, takes_missing=True, on_invalid=on_invalid
     )
@@ -336,6 +353,14 @@ def sketch_records(
         receipt=account.receipt(),
         delta=delta,
         grouped=groups is not None,
-        declared=declared,
         on_invalid=on_invalid,
     )
+
+
+def _declared_classes(dictionary: Dictionary) -> tuple[Any, ...]:
+    if not dictionary.classes:
+        raise ParameterError(
+            "The schema must list the classes of its target: which labels occur is "
+            "private, too."
+        )
+    return dictionary.classes

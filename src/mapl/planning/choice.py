@@ -24,7 +24,7 @@ PAIRS = Fraction(1, 20)  # for how the pieces of steps go together there
 VOTES = Fraction(1, 10)  # for teachers who correct the moments
 _COORDINATES = 10**8  # of all sums; they cost next to nothing
 _LEAST_SHIFT = Fraction(1, 5 * 10**6)  # squared
-_LEAST_SIGNAL = 50  # records times shift: below, sums are mostly noise
+LEAST_SIGNAL = 50  # records times shift: below, sums are mostly noise
 
 
 def choose_method(
@@ -66,7 +66,7 @@ def moments_setting(
     )
     event = MomentsEvent(squared_shift=shift, coordinates=_COORDINATES)
     mu = math.sqrt(shift)
-    feasible = n_records is None or n_records * mu >= _LEAST_SIGNAL
+    feasible = n_records is None or n_records * mu >= LEAST_SIGNAL
     feasible &= shift >= _LEAST_SHIFT
     steps = "2 to 5" if n_records is None else str(n_steps(n_records, mu))
     each = n_records // n_teachers if n_records and n_teachers else None

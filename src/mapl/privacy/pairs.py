@@ -66,11 +66,11 @@ def bounded_pair_sum(
     With ``grouped`` the records of a unit have whole weights that add up to at most
     WEIGHT: by the triangle inequality the unit is then as short as one record.
     """
-    right = _shortened(block.left, block.right, squared_length)
+    left, right = _shortened(block.left, block.right, squared_length)
     if grouped:
         right = right * record_weights(block.unit_sizes)[:, None, None]
     n_pieces = right.shape[2]
-    left, right = (side.reshape(-1, n_pieces) for side in (block.left, right))
+    left, right = (side.reshape(-1, n_pieces) for side in (left, right))
     # Exact: entries below 2^9 times 2^21, of at most 2^23 rows.
     total: Ints = (left.T @ right).astype(np.int64)
     return total
@@ -89,39 +89,35 @@ def record_weights(unit_sizes: Ints | None) -> Floats:
     return np.where(number < MOST_RECORDS_EACH, weights, 0).astype(np.float64)
 
 
-def _shortened(left: Floats, right: Floats, squared_length: int) -> Floats:
-    """Return right sides with which no record's contribution exceeds S.
+def _shortened(
+    left: Floats, right: Floats, squared_length: int
+) -> tuple[Floats, Floats]:
+    """Return both sides, the right ones such that no record's contribution exceeds S.
 
-    The factor is rounded down, entries towards zero; the result is checked in integers.
+    A record that is too long, or not of integers, has zeros. The factor is rounded
+    down, entries towards zero; the result is checked in integers.
     """
-    good = (_squares(left) <= _LARGEST_LEFT) & (_squares(right) <= _LARGEST_RIGHT)
-    good = good.all(axis=1) & (right.shape[1] <= _MOST_CLASSES)
-    out = np.where(good[:, None, None], right, 0.0)
-    lengths = _pair_squares(left, out, good)
+    good = np.full(len(left), right.shape[1] <= _MOST_CLASSES)
+    for side, longest in ((left, _LARGEST_LEFT), (right, _LARGEST_RIGHT)):
+        with np.errstate(invalid="ignore", over="ignore"):
+            whole = (np.rint(side) == side).all(axis=(1, 2))  # not of NaN
+            good &= whole & ((side**2).sum(axis=2) <= longest).all(axis=1)
+    left, out = (np.where(good[:, None, None], side, 0.0) for side in (left, right))
+    lengths = _pair_squares(left, out)
     long = np.flatnonzero(lengths > squared_length)
     if long.size:
         factor = np.floor(np.sqrt(squared_length / lengths[long]) * (2**20 - 1))
         out[long] = np.trunc(out[long] * factor[:, None, None] / 2**20)
-        checked = _pair_squares(left[long], out[long], good[long])
+        checked = _pair_squares(left[long], out[long])
         out[long[checked > squared_length]] = 0.0
-    return out
+    return left, out
 
 
-def _squares(vectors: Floats) -> Ints:
-    """Return squared lengths along the last axis, exactly where below 2^53."""
-    squares = np.einsum("ikd,ikd->ik", vectors, vectors)
-    return np.asarray(np.minimum(squares, 2.0**60), dtype=np.int64)
-
-
-def _pair_squares(left: Floats, right: Floats, good: Bools) -> Ints:
+def _pair_squares(left: Floats, right: Floats) -> Ints:
     """Return the squared length of each record's sum over classes, exactly: that of a
     sum of outer products is the sum of the products of their Gram matrices.
     """
-    if left.shape[1] == 1:
-        products = _squares(left) * _squares(right)
-        return np.asarray(np.where(good, products[:, 0], 0))
     grams = [
-        (side @ side.transpose(0, 2, 1)).astype(np.int64)
-        for side in (np.where(good[:, None, None], left, 0.0), right)
+        (side @ side.transpose(0, 2, 1)).astype(np.int64) for side in (left, right)
     ]
     return np.asarray((grams[0] * grams[1]).sum(axis=(1, 2)))

@@ -96,18 +96,34 @@ def write_report(
     (out / "report.html").write_text(page, encoding="utf-8")
 
 
-_FILES = ("model.skops", "certificate.json", "labels.parquet", "report.html")
+FILES = ("model.skops", "certificate.json", "labels.parquet", "report.html")
 
 
 @contextmanager
-def new_folder(out: Path) -> Iterator[None]:
-    """Make the folder before anything is charged; if all fails, remove it again."""
+def new_folder(
+    out: Path, names: tuple[str, ...] = FILES, *, overwrite: bool = False
+) -> Iterator[None]:
+    """Make the folder before anything is charged; if all fails, remove it again.
+
+    One that holds something is refused; with ``overwrite``, one that holds anything but
+    these files.
+    """
     fresh = not out.exists()
     out.mkdir(parents=True, exist_ok=True)
+    held = sorted(path.name for path in out.iterdir())
+    foreign = [name for name in held if name not in names or (out / name).is_dir()]
+    if foreign:
+        raise ParameterError(
+            f"{out} holds {foreign[0]!r}, which is not of an earlier run. Take another "
+            "folder."
+        )
+    if held and not overwrite:
+        raise ParameterError(
+            f"{out} holds the files of an earlier run. Take another folder, or replace "
+            "them with --overwrite."
+        )
     with tempfile.TemporaryFile(dir=out):
         pass  # it can be written to
-    if taken := [name for name in _FILES if (out / name).is_dir()]:
-        raise ParameterError(f"{out / taken[0]} is a folder. Remove it.")
     try:
         yield
     except BaseException:

@@ -190,6 +190,8 @@ def time(value: Any) -> int:
     A time without a zone is in UTC. Texts must be in ISO 8601.
     """
     try:
+        if isinstance(value, bytes):  # as a container of texts may hold them
+            value = value.decode("ascii", "replace")
         if isinstance(value, str):
             short = len(value) <= _LONGEST_TIME and value.isascii()
             value = datetime.fromisoformat(value.strip()) if short else None

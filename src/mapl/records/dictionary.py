@@ -23,7 +23,7 @@ FORM = "mapl-schema/1"
 KINDS = ("number", "integer", "category", "text", "time")
 _RANGED = ("number", "integer", "time")
 _LARGEST = 1e150  # of a range: squares stay finite
-_MOST_CATEGORIES = 10_000
+MOST_CATEGORIES = 10_000
 _EXAMPLE = (
     '{"columns": {"age": {"kind": "integer", "range": [0, 120]}, "town": {"kind": '
     '"category", "categories": ["Bath", "York"]}}}'
@@ -52,7 +52,11 @@ class Entry:
             raise ParameterError("it must be an object with a kind.")
         unknown = set(form) - {"kind", "range", "categories", "missing", "source"}
         if unknown:
-            raise ParameterError(f"unknown field {sorted(map(str, unknown))[0]!r}.")
+            first = sorted(map(str, unknown))[0]
+            raise ParameterError(
+                f"unknown field {first!r}; there are kind, range, categories, missing "
+                "and source."
+            )
         kind = form.get("kind")
         if kind == "duration":  # as in schemas of an earlier version
             kind = "number"
@@ -121,7 +125,7 @@ class Dictionary:
 
     columns: Mapping[str, Entry]
     target: str | None = None
-    classes: tuple[str, ...] = ()
+    classes: tuple[Any, ...] = ()  # texts or whole numbers
     groups: str | None = None
 
     @classmethod
@@ -179,6 +183,11 @@ class Dictionary:
         if not entries:
             raise ParameterError(f"{name} has no column to learn from.")
         return cls(entries, target, classes, groups)
+
+    @property
+    def class_names(self) -> list[str]:
+        """The classes as they stand in a file of texts."""
+        return [str(label) for label in self.classes]
 
     @cached_property
     def schema(self) -> Schema:
@@ -257,9 +266,12 @@ def _range_of(given: Any, kind: str) -> tuple[Any, Any] | None:
         raise ParameterError("range must be a list of two values, [low, high].")
     low, high = (_as_number(value, kind) for value in given)
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise ParameterError("range must be [low, high] with low < high.")
+        of = "ISO dates" if kind == "time" else "numbers"
+        raise ParameterError(f"range must be [low, high], {of} with low < high.")
     if max(abs(low), abs(high)) > _LARGEST:
         raise ParameterError("range must lie between -1e150 and 1e150.")
+    if kind == "time":
+        return str(given[0]), str(given[1])
     return given[0], given[1]
 
 
@@ -274,7 +286,9 @@ def _as_number(value: Any, kind: str) -> float:
 
 def _categories_of(given: Any, kind: str) -> tuple[str, ...]:
     if (kind == "category") == (not given):
-        raise ParameterError("a category, and nothing else, lists its categories.")
+        if kind == "category":
+            raise ParameterError('a category must list its values in "categories".')
+        raise ParameterError(f"a {kind} has no categories.")
     if given is None:
         return ()
     if not isinstance(given, list | tuple):
@@ -282,12 +296,12 @@ def _categories_of(given: Any, kind: str) -> tuple[str, ...]:
     found = [cells.text(value) for value in given]
     if None in found or len(set(found)) < len(found):
         raise ParameterError("categories must be texts or numbers that differ.")
-    if len(found) > _MOST_CATEGORIES:
-        raise ParameterError(f"more than {_MOST_CATEGORIES} categories. Call it text.")
+    if len(found) > MOST_CATEGORIES:
+        raise ParameterError(f"more than {MOST_CATEGORIES} categories. Call it text.")
     return tuple(str(one) for one in found)
 
 
-def _target_of(given: Any, name: str) -> tuple[str | None, tuple[str, ...]]:
+def _target_of(given: Any, name: str) -> tuple[str | None, tuple[Any, ...]]:
     if given is None:
         return None, ()
     sound = isinstance(given, Mapping) and set(given) <= {"column", "classes", "source"}
@@ -296,7 +310,10 @@ def _target_of(given: Any, name: str) -> tuple[str | None, tuple[str, ...]]:
         raise ParameterError(
             f'{name}: target must be {{"column": NAME, "classes": [A, B]}}.'
         )
-    return str(given["column"]), tuple(str(one) for one in classes)
+    plain = all(type(one) in (str, int) for one in classes)
+    if not plain or len({str(one) for one in classes}) < len(classes):
+        raise ParameterError(f"{name}: classes must be texts or integers that differ.")
+    return str(given["column"]), tuple(classes)
 
 
 def _unit_of(given: Any, name: str) -> str | None:

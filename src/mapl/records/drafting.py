@@ -56,7 +56,14 @@ def draft(path: Path, *, target: str, groups: str | None = None) -> Dictionary:
             f"{path} must have other columns than {target!r}, and at most "
             f"{_MOST_CATEGORIES} classes."
         )
-    return Dictionary(entries, target, tuple(classes), groups)
+    return Dictionary(entries, target, _as_integers(classes), groups)
+
+
+def _as_integers(classes: list[str]) -> tuple[Any, ...]:
+    """Return classes as integers if all are: then predictions are, too."""
+    if all(text.isascii() and text.isdigit() for text in classes):
+        return tuple(sorted(int(text) for text in classes))
+    return tuple(classes)
 
 
 def _of_values(texts: list[str | None]) -> Entry:
@@ -107,12 +114,12 @@ def _of_listing(
     """Return a dictionary from a table with one row a column."""
     lower = {str(c).strip().lower(): c for c in table.columns}
     entries: dict[str, Entry] = {}
-    classes: tuple[str, ...] = ()
+    classes: tuple[Any, ...] = ()
     for _, row in table.iterrows():
         own = str(row[name])
         entry = _of_row(row, lower, str(row[kind]).strip().lower(), own, path)
         if own == target:
-            classes = entry.categories
+            classes = _as_integers(list(entry.categories))
         elif own != groups:
             entries[own] = entry
     if target not in table[name].tolist():

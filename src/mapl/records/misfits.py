@@ -18,7 +18,7 @@ def count_misfits(path: Path, dictionary: Dictionary) -> dict[str, Any]:
     """Count missing cells, cells that do not fit and numbers out of range, column by
     column. Private.
     """
-    schema, classes = dictionary.schema, list(dictionary.classes)
+    schema, classes = dictionary.schema, dictionary.class_names
     extra = [name for name in (dictionary.target, dictionary.groups) if name]
     names = column_names(path)
     for name in (*schema.columns, *extra):

@@ -62,11 +62,15 @@ class PrivateRecords:
         return chunk_rows(self.keys, self.units, n_chunks=n_chunks, salt=salt)
 
     def assignment(self, n_chunks: int, *, salt: int) -> bytes:
-        """Return a digest of which record, with which label, is in which chunk."""
+        """Return a digest of which record, with which label and of which unit, is in
+        which chunk.
+        """
         whole = sha256()
         for rows in self.all_chunks(n_chunks, salt=salt):
             whole.update(len(rows).to_bytes(8, "little") + self.keys[rows].tobytes())
             whole.update(self.codes[rows].tobytes())
+            if self.units is not None:
+                whole.update(self.units[rows].tobytes())
         return whole.digest()
 
 

@@ -193,7 +193,8 @@ def _matched(X: Any, schema: Schema) -> list[Any]:
         lacking = [str(name) for name in schema.columns if name not in found]
         if lacking:
             raise ParameterError(
-                f"X must have the columns of X_public; it lacks {', '.join(lacking)}."
+                f"X must have the columns of X_public or of the schema; it lacks "
+                f"{', '.join(lacking)}."
             )
         return [found[name] for name in schema.columns]
     _check_width(len(columns), schema)
@@ -203,7 +204,8 @@ def _matched(X: Any, schema: Schema) -> list[Any]:
 def _check_width(width: int, schema: Schema) -> None:
     if width != len(schema.columns):
         raise ParameterError(
-            f"X must have the {len(schema.columns)} columns of X_public, got {width}."
+            f"X must have {len(schema.columns)} columns, as X_public or the schema "
+            f"has, got {width}."
         )
 
 

@@ -71,6 +71,6 @@ def _width(features: Any) -> int:
 def _inputs(features: Any, logits: Floats, width: int) -> Any:
     """Return integers that single precision holds exactly, as trees read them."""
     if hasattr(features, "indptr"):
-        features = features.indices.reshape(features.shape[0], -1)
+        features = features.indices.reshape(features.shape[0], width + 1)
     coarse = np.rint(logits / (WEIGHT_GRID // _COARSE))
     return np.concatenate((features[:, :width], coarse), axis=1).astype(np.float32)

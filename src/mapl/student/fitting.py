@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from sklearn import config_context
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import has_fit_parameter
@@ -26,4 +27,6 @@ def fit_to_shares(student: Any, pool: Any, shares: Floats, classes: Array) -> An
     second = np.partition(shares, -2, axis=1)[:, -2:-1]
     row, code = np.nonzero((shares >= second) & (shares >= 0.01))
     repeated = _safe_indexing(pool, row)
-    return fit_labels(student, repeated, classes[code], **{name: shares[row, code]})
+    weights = {name: shares[row, code]}
+    with config_context(enable_metadata_routing=False):  # a step is named by its name
+        return fit_labels(student, repeated, classes[code], **weights)

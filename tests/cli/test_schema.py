@@ -53,6 +53,8 @@ def test_no_public_file_is_needed(folder: Path, tmp_path: Path) -> None:
     shown = learn(folder, tmp_path / "out", "--test", folder / "test.csv", "--json")
     found = json.loads(shown.stdout)
     assert found["accuracy"] > 0.85
+    assert found["auc"] > 0.9
+    assert found["log_loss"] < 0.5
     assert found["made_up_records"] == 10_000
     assert found["public_points"] == 0
     assert "a record" not in found["guarantee"]  # persons, as the schema says

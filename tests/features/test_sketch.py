@@ -289,3 +289,18 @@ def test_gradients_of_cells_are_those_of_dense_records() -> None:
                 bounded_sum(block, found.linear_map(), limit, grouped=grouped),
                 bounded_sum(other, slow, limit, grouped=grouped),
             )
+
+
+def test_records_beyond_the_128th_of_a_person_count_nothing() -> None:
+    rng = np.random.default_rng(0)
+    rows = [
+        (int(rng.integers(0, 120)), float(rng.normal()), "York", "2022-02-02", None)
+        for _ in range(140)
+    ]
+    labels = rng.integers(0, 2, 140)
+    many = records(rows, labels, ["a"] * 140)
+    many.show(cell_map())
+    assert sum(len(block[0]) for block in many._blocks()) == 128
+    counts, weight = many.histograms(FORM.sizes)
+    assert weight == WEIGHT
+    assert counts[-1].sum() == 256

@@ -255,3 +255,25 @@ def test_lengths_must_agree() -> None:
         keys_of(np.zeros((3, 1)), [1, 2])
     with pytest.raises(ParameterError, match="groups must have one value a record"):
         group_keys([1], 3)
+
+
+def test_the_assignment_tells_units_apart() -> None:
+    from mapl.records.private import private_records
+
+    table = canonical_table(np.arange(40.0).reshape(20, 2), Schema.of(np.zeros((1, 2))))
+    codes = np.zeros(20, dtype=np.int64)
+
+    def digest(owners: Any) -> bytes:
+        found = private_records(
+            table, codes, owners, takes_missing=True, on_invalid="error"
+        )
+        return found.assignment(1, salt=0)
+
+    alone = digest([str(i) for i in range(20)])
+    joined = {
+        digest([str(j) if k == i else str(k) for k in range(20)])
+        for i in range(20)
+        for j in range(i)
+    }
+    assert len(joined) == 190
+    assert alone not in joined

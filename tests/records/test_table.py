@@ -169,6 +169,8 @@ class BadZone(datetime.tzinfo):
         (np.datetime64(HOUR * 1000, "ps"), 1),
         (datetime.date(1970, 1, 2), 24),
         ("1970-01-01T01:00:00", 1),
+        (b"1970-01-01T01:00:00", 1),
+        (b"\xff", None),
         ("1970-01-01T02:00:00+01:00", 1),
         ("now", None),
         ("today", None),

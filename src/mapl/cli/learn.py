@@ -21,6 +21,7 @@ from mapl.cli.output import (
     show_result,
     split_at_commas,
 )
+from mapl.cli.score import SHOWN, score_model
 from mapl.errors import ParameterError, positive, probability
 
 ESTIMATORS = {
@@ -219,12 +220,12 @@ def learn(
         signed = write_bundle(out, whole, model, points)
         score = None
         if test_table is not None:
-            score = _score(whole, test_table, data, target, model)
+            score = score_model(whole, test_table, data, target, model)
         if test_is_public:
             write_report(out, signed, model, score)
     summary = _summary(model, signed, out)
     if score is not None:
-        summary |= {name: score[name] for name in ("accuracy", "always_most_frequent")}
+        summary |= {name: score[name] for name in SHOWN if name in score}
     show_result(summary, as_json)
 
 
@@ -389,30 +390,6 @@ def read_test_file(path: Path, data: Inputs, target: str, classes: list[str]) ->
             f"{path} has a {target!r} that is not among --classes {','.join(classes)}."
         )
     return table
-
-
-def _score(
-    model: Any, table: Any, data: Inputs, target: str, fitted: Any
-) -> dict[str, Any]:
-    """Return the score on the test file, with the keys that the report reads."""
-    from sklearn.metrics import confusion_matrix
-
-    names = [str(name) for name in fitted.classes_]
-    table = table[table[target].isin(names)]
-    if not len(table):
-        raise ParameterError(
-            "The test file has none of the classes, so there is no score. The model "
-            "is written, and was paid for."
-        )
-    truth = table[target].to_numpy()
-    given = model.predict(data.schema.cast(table))
-    frequent = max((truth == name).mean() for name in names)
-    return {
-        "accuracy": float((truth == given).mean()),
-        "always_most_frequent": float(frequent),
-        "classes": names,
-        "confusion": confusion_matrix(truth, given, labels=names).tolist(),
-    }
 
 
 def _summary(fitted: Any, signed: dict[str, Any], out: Path) -> dict[str, Any]:

@@ -1,0 +1,56 @@
+"""The score of a model on a test file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mapl.cli.inputs import Inputs
+from mapl.errors import ParameterError
+
+SHOWN = ("accuracy", "always_most_frequent", "auc", "log_loss")
+
+
+def score_model(
+    model: Any, table: Any, data: Inputs, target: str, fitted: Any
+) -> dict[str, Any]:
+    """Return the score on the test file, with the keys that the report reads."""
+    from sklearn.metrics import confusion_matrix
+
+    names = [str(name) for name in fitted.classes_]
+    table = table[table[target].isin(names)]
+    if not len(table):
+        raise ParameterError(
+            "The test file has none of the classes, so there is no score. The model "
+            "is written, and was paid for."
+        )
+    truth, typed = table[target].to_numpy(), data.schema.cast(table)
+    given = model.predict(typed)
+    frequent = max((truth == name).mean() for name in names)
+    return {
+        "accuracy": float((truth == given).mean()),
+        "always_most_frequent": float(frequent),
+        **_ranking(model, typed, truth, names),
+        "classes": names,
+        "confusion": confusion_matrix(truth, given, labels=names).tolist(),
+    }
+
+
+def _ranking(model: Any, typed: Any, truth: Any, names: list[str]) -> dict[str, Any]:
+    """Return the area under the ROC curve, over classes the mean, and the log loss;
+    nothing for a model without probabilities.
+    """
+    import numpy as np
+    from sklearn.metrics import roc_auc_score
+
+    if not hasattr(model, "predict_proba"):
+        return {}
+    shares = np.zeros((len(truth), len(names)))
+    known = [names.index(str(label)) for label in model.classes_]
+    shares[:, known] = model.predict_proba(typed)
+    own = shares[np.arange(len(truth)), [names.index(label) for label in truth]]
+    found = {"log_loss": float(-np.log(np.maximum(own, 1e-15)).mean())}
+    present = [k for k, name in enumerate(names) if 0 < (truth == name).mean() < 1]
+    if present:
+        areas = [roc_auc_score(truth == names[k], shares[:, k]) for k in present]
+        found["auc"] = float(np.mean(areas))
+    return found

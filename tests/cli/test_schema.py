@@ -166,3 +166,9 @@ def test_a_sketch_is_a_folder_that_may_be_published(
     assert "<svg" in (tmp_path / "out" / "report.html").read_text()
     fresh = (*command[:-4], "--rows", 0, "--out", tmp_path / "other")
     assert "rows must be" in run(*fresh, code=2).stderr
+
+
+def test_a_model_without_probabilities_has_no_area() -> None:
+    from mapl.cli.score import _ranking
+
+    assert _ranking(object(), None, [], []) == {}

@@ -169,6 +169,7 @@ def test_private_files(
         *("learn", path, "--target", "y", "--classes", "no,yes", "--epsilon", 4),
         *("--public", folder / "public.csv", "--teachers", 3, "--allow-overlap"),
         *("--on-invalid", "drop" if drop else "error", "--out", folder / "odd"),
+        "--overwrite",
     )
     assert SECRET not in result.output
     assert result.exit_code == (0 if drop and not parquet else result.exit_code)

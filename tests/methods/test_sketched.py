@@ -155,6 +155,7 @@ def test_what_is_written_is_read_back_and_checked(tmp_path: Path) -> None:
         ["a", "number", [], [0.0], False],
         ["a", "text", [], [], False],
         ["a", "number", []],
+        ["a", "category", list(map(str, range(10_001))), [], False],
     ],
 )
 def test_crafted_columns_are_refused(column: Any) -> None:
@@ -346,7 +347,11 @@ def test_a_page_without_a_guarantee_says_so() -> None:
     table = canonical_table(X[:50], dictionary.schema)
     budget: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5}
     found = sketch_records(
-        *(table, Y[:50], dictionary), groups=None, n_rows=9, **budget
+        *(table, Y[:50], dictionary),
+        groups=None,
+        n_rows=9,
+        on_invalid="drop",
+        **budget,
     )
     signed = certificate_of(found)
     worthless = {**signed, "epsilon": None, "guarantee": "WORTHLESS"}

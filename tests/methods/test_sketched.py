@@ -26,6 +26,8 @@ from mapl.publish.sketch_report import write_sketch
 from mapl.records.dictionary import Dictionary
 from mapl.records.table import canonical_table
 
+# By chance, with few records.
+pytestmark = pytest.mark.filterwarnings("ignore:No made-up record gets class")
 SCHEMA: dict[str, Any] = {
     "columns": {
         "age": {"kind": "integer", "range": [0, 1000]},

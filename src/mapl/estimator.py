@@ -29,7 +29,6 @@ from mapl.methods.published import Published, distilled
 from mapl.methods.votes import Panel, learn_by_votes
 from mapl.parameters import (
     check_parameters,
-    schema_classes,
     warn_of_lacking_classes,
     warn_of_noise,
     warn_unsafe_use,
@@ -227,11 +226,11 @@ class PrivateClassifier(
         groups : array-like or None
             Whose record each is: the guarantee is then for a whole person.
         """
-        check_parameters(self)
+        self._dictionary = None if self.schema is None else Dictionary.read(self.schema)
+        check_parameters(self, self._dictionary)
         warn_unsafe_use(self)
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # nothing of an earlier fit may be left
-        self._dictionary = None if self.schema is None else Dictionary.read(self.schema)
         groups = groups_by_schema(self._dictionary, X, groups)
         self._grouped = groups is not None
         self.method_ = choose_method(
@@ -341,8 +340,9 @@ class PrivateClassifier(
         if strict:
             y = checked_labels(y)
         records.check_lengths(X, y, groups)
-        declared = schema_classes(self.schema) or None
-        declared = declared if self.classes is None else self.classes
+        declared = self.classes
+        if declared is None and self._dictionary is not None:
+            declared = self._dictionary.classes or None
         self.classes_, codes = classes_and_codes(y, declared)
         self._declared = declared is not None
         if X_public is not None:

@@ -30,7 +30,7 @@ from mapl.records.labels import declared_classes
 from mapl.release.account import check_ledger
 
 
-def check_parameters(model: Any) -> None:
+def check_parameters(model: Any, dictionary: Dictionary | None) -> None:
     """Refuse bad parameters before any record is looked at."""
     positive(epsilon=model.epsilon)
     probability(delta=model.delta)
@@ -49,17 +49,12 @@ def check_parameters(model: Any) -> None:
     check_classifier(estimator)
     if model.classes is not None:
         declared_classes(model.classes)
-    elif model.on_invalid == "drop" and not schema_classes(model.schema):
+    elif model.on_invalid == "drop" and not (dictionary and dictionary.classes):
         raise ParameterError("classes must be given where on_invalid is 'drop'.")
     check_class_weight(model.class_weight, model.method)
     check_jobs(model.n_jobs)
     check_ledger(model.ledger, model.dataset)
     seed_of(model.random_state)
-
-
-def schema_classes(schema: Any) -> tuple[Any, ...]:
-    """Return the classes that a data dictionary declares, if there is one."""
-    return () if schema is None else Dictionary.read(schema).classes
 
 
 def warn_unsafe_use(model: Any) -> None:

@@ -119,8 +119,8 @@ def test_what_is_wrong_is_said_in_a_sentence(folder: Path, tmp_path: Path) -> No
         '"town": {"kind": "text"}}}'
     )
     command = ("learn", private, "--schema", text, "--epsilon", 4, "--out", out)
-    told = run(*command, "--target", "rich", "--classes", "no,yes")
-    assert "free text needs --public: town" in told.stderr
+    shown = run(*command, "--target", "rich", "--classes", "no,yes")
+    assert "free text needs --public: town" in shown.stderr
     assert not (tmp_path / "x").exists()
 
 

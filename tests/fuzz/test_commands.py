@@ -183,6 +183,7 @@ words = st.sampled_from(
         *("clean", "plan", "create", "--help", "--json", "--target", "y", "--classes"),
         *("no,yes", "--epsilon", "1", "0", "nan", "-1", "1e400", "--delta", "--out"),
         *("--public", "--teachers", "auto", "--schema", "--groups", "--seed", "", "ü"),
+        *("schema", "draft", "sketch", "--overwrite", "--rows", "--drop"),
         *("sqlite:///none.db", "postgresql://me:s3cr3t@127.0.0.1:1/x", "--on-invalid"),
     ]
 )

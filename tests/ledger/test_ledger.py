@@ -35,6 +35,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier
 
+from kills import run_and_kill
 from mapl import (
     BudgetExceededError,
     Ledger,
@@ -916,23 +917,10 @@ def test_sums_that_were_killed_go_on(url: str, step: int) -> None:
     """Killed when a step is asked, or when its reply is there but not yet stored."""
     made(url, epsilon=1)
     X, y, pool = records(400)
+    model = learner(url, method="both")
     for name in ("commit_question", "commit_reply"):
-
-        def run(name: str = name) -> None:
-            whole = getattr(job_module.Job, name)
-
-            def killed(self: Any, number: int, *args: Any) -> Any:
-                if number == step:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                return whole(self, number, *args)
-
-            setattr(job_module.Job, name, killed)
-            learner(url, method="both").fit(X, y, X_public=pool)
-
-        child = FORK.Process(target=run)
-        child.start()
-        child.join()
-        assert child.exitcode in (-signal.SIGKILL, 0)  # there may be fewer steps
+        code = run_and_kill(lambda: model.fit(X, y, X_public=pool), name, step)
+        assert code in (-signal.SIGKILL, 0)  # there may be fewer steps
     model = learner(url, method="both").fit(X, y, X_public=pool)
     again = learner(url, method="both").fit(X, y, X_public=pool)
     np.testing.assert_array_equal(model.soft_labels_, again.soft_labels_)

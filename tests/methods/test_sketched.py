@@ -1,9 +1,7 @@
 """No public records: from a data dictionary to a published model."""
 
-import os
 import signal
 import warnings
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +14,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier
 
+from kills import run_and_kill
 from mapl import Ledger, PrivateClassifier, accounting, certificate
 from mapl.errors import CertificateError, ParameterError
 from mapl.features.cell_model import CellFeatures, from_plain
-from mapl.ledger import job as job_module
 from mapl.methods.sketched import Outline, sketch_records
 from mapl.publish.bundle import load_model, write_bundle
 from mapl.publish.sketch_report import write_sketch
@@ -270,29 +268,13 @@ def test_nothing_public_depends_on_a_unit_but_the_sums(
 
 # Ledger -----------------------------------------------------------------------------
 
-FORK = get_context("fork")
-
 
 @pytest.mark.parametrize("step", [1, 2, 3, 6])
 def test_a_fit_that_was_killed_goes_on(url: str, step: int) -> None:
     Ledger(url, create=True).create("people", epsilon=1, delta=1e-4)
     for name in ("commit_question", "commit_reply"):
-
-        def run(name: str = name) -> None:
-            whole = getattr(job_module.Job, name)
-
-            def killed(self: Any, number: int, *args: Any) -> Any:
-                if number == step:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                return whole(self, number, *args)
-
-            setattr(job_module.Job, name, killed)
-            learner(url).fit(X[:400], Y[:400])
-
-        child = FORK.Process(target=run)
-        child.start()
-        child.join()
-        assert child.exitcode == -signal.SIGKILL
+        code = run_and_kill(lambda: learner(url).fit(X[:400], Y[:400]), name, step)
+        assert code == -signal.SIGKILL
     first = learner(url).fit(X[:400], Y[:400])
     again = learner(url).fit(X[:400], Y[:400])
     np.testing.assert_array_equal(first.soft_labels_, again.soft_labels_)

@@ -8,8 +8,11 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mapl.errors import ParameterError
+from mapl.features.grids import grid_of
 from mapl.records.dictionary import (
     Dictionary,
     Entry,
@@ -104,6 +107,40 @@ def test_a_column_has_a_known_kind() -> None:
 def test_what_is_wrong_with_a_dictionary_is_said(change: Any, message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         Dictionary.read({**FORM, **change})
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["kind", "range", "categories", "missing", "column", "a"]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=8,
+)
+ENTRY = st.fixed_dictionaries(
+    {"kind": st.sampled_from(["number", "integer", "category", "text", "time", 3])},
+    optional={"range": JSON, "categories": JSON, "missing": JSON, "source": JSON},
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.dictionaries(st.text(max_size=3), ENTRY | JSON, max_size=3), JSON, JSON)
+def test_any_dictionary_is_read_or_refused(
+    columns: Any, target: Any, unit: Any
+) -> None:
+    form = {"columns": columns, "target": target, "unit": unit}
+    for given_form in (form, {"columns": columns}):
+        try:
+            found = Dictionary.read(given_form)
+            found.require_ranges()
+        except ParameterError:
+            continue
+        grids = [grid_of(entry) for entry in found.columns.values()]
+        assert all(grid is None or grid.n_cells > 1 for grid in grids)
 
 
 def test_files_that_hold_no_dictionary_are_refused(tmp_path: Path) -> None:

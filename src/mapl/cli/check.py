@@ -17,7 +17,7 @@ from mapl.cli.output import (
 )
 from mapl.errors import ParameterError
 
-HOLDER_ONLY = (
+_HOLDER_ONLY = (
     "This tells of private records. It is for their holder, not for publication."
 )
 
@@ -56,17 +56,23 @@ def check(
         types = replace(types, target=target, classes=tuple(split_at_commas(classes)))
     if groups:
         types = replace(types, groups=groups)
-    found = count_misfits(private, types)
+    show_misfits(count_misfits(private, types), ("missing", "does_not_fit"), as_json)
+
+
+def show_misfits(
+    found: dict[str, Any], counted: tuple[str, ...], as_json: bool
+) -> None:
+    """Show to the holder what does not fit; ``counted`` are columns of the table."""
     if as_json:
-        click.echo(json.dumps({"not_for_publication": HOLDER_ONLY, **found}))
+        click.echo(json.dumps({"not_for_publication": _HOLDER_ONLY, **found}))
         return
-    click.echo(HOLDER_ONLY)
+    click.echo(_HOLDER_ONLY)
     lines = {"records": found["records"], "unreadable_lines": found["unreadable_lines"]}
     show_result(lines, False)
     show_table(
-        ("column", "kind", "missing", "does not fit"),
+        ("column", "kind", *(name.replace("_", " ") for name in counted)),
         [
-            (name, one["kind"], str(one["missing"]), str(one["does_not_fit"]))
+            (name, one["kind"], *(str(one[key]) for key in counted))
             for name, one in found["columns"].items()
         ],
     )

@@ -18,6 +18,7 @@ from mapl.cli.output import (
     delta_option,
     errors_in_one_line,
     json_option,
+    overwrite_option,
     show_result,
     split_at_commas,
 )
@@ -162,9 +163,7 @@ _OVERLAP = "; public records may be private ones, too (--allow-overlap)"
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for the four files.",
 )
-@click.option(
-    "--overwrite", is_flag=True, help="Replace the files of an earlier run in --out."
-)
+@overwrite_option
 @json_option
 @errors_in_one_line
 def learn(

@@ -30,6 +30,9 @@ delta_option = click.option(
     help="Privacy parameter delta: at most 1/(10 x number of people).",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+overwrite_option = click.option(
+    "--overwrite", is_flag=True, help="Replace the files of an earlier run in --out."
+)
 _EXIT_CODES = {BudgetExceededError: 3, LedgerCorruptedError: 4}
 
 

@@ -5,13 +5,12 @@ from pathlib import Path
 
 import rich_click as click
 
-from mapl.cli.check import HOLDER_ONLY
+from mapl.cli.check import show_misfits
 from mapl.cli.output import (
     FILE,
     NEW_FILE,
     errors_in_one_line,
     json_option,
-    show_result,
     show_table,
 )
 from mapl.errors import ParameterError
@@ -82,18 +81,5 @@ def check_file(private: Path, path: Path, as_json: bool) -> None:
     from mapl.records.dictionary import Dictionary
     from mapl.records.misfits import count_misfits
 
-    found = count_misfits(private, Dictionary.read(path))
-    if as_json:
-        click.echo(json.dumps({"not_for_publication": HOLDER_ONLY, **found}))
-        return
-    click.echo(HOLDER_ONLY)
-    lines = {"records": found["records"], "unreadable_lines": found["unreadable_lines"]}
-    show_result(lines, False)
-    names = ("kind", "missing", "does_not_fit", "out_of_range")
-    show_table(
-        ("column", "kind", "missing", "does not fit", "out of range"),
-        [
-            (name, *(str(one[key]) for key in names))
-            for name, one in found["columns"].items()
-        ],
-    )
+    counted = ("missing", "does_not_fit", "out_of_range")
+    show_misfits(count_misfits(private, Dictionary.read(path)), counted, as_json)

@@ -11,6 +11,7 @@ from mapl.cli.output import (
     delta_option,
     errors_in_one_line,
     json_option,
+    overwrite_option,
     show_result,
 )
 from mapl.errors import integer, positive, probability
@@ -41,9 +42,7 @@ from mapl.errors import integer, positive, probability
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for the three files.",
 )
-@click.option(
-    "--overwrite", is_flag=True, help="Replace the files of an earlier run in --out."
-)
+@overwrite_option
 @json_option
 @errors_in_one_line
 def sketch(

@@ -19,6 +19,7 @@ from mapl.privacy.gradients import (
     stack_residuals,
 )
 from mapl.privacy.moments import Block, LinearMap
+from mapl.privacy.pairs import places_in_units
 from mapl.privacy.questions import Question, StackQuestion
 from mapl.records.table import Table
 
@@ -57,8 +58,8 @@ class Contributions:
             self._order = np.lexsort((*keys.T, *units.T))
             self._sizes = _run_lengths(units[self._order])
             if most_each is not None:
-                number = _numbers_in_unit(self._sizes)
-                self._order = self._order[number < most_each]
+                counts = places_in_units(self._sizes) < most_each
+                self._order = self._order[counts]
                 self._sizes = np.minimum(self._sizes, most_each)
         self._kept: dict[int, list[Array]] = {}
         self._lengths: dict[int, Ints] = {}
@@ -184,12 +185,6 @@ class Contributions:
 def _constant_block(residuals: Floats, sizes: Ints | None) -> Block:
     cells = np.ones((len(residuals), 1))
     return Block(cells, ONE.lengths(ONE.block_lengths(cells)), residuals, sizes)
-
-
-def _numbers_in_unit(sizes: Ints) -> Ints:
-    """Return for each record its place within its unit."""
-    starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return np.arange(len(starts)) - starts
 
 
 def _run_lengths(sorted_units: Words) -> Ints:

@@ -235,22 +235,28 @@ def published_model(
     forest: Corrections | None = None,
 ) -> Published:
     """Return the model as a pipeline (features, then regressions) and its labels."""
+    features = PublicFeatures.of(public.feature_map, table.schema)
     biases = stack.biases + weight_biases(class_weight, classes, stack.probabilities())
-    model = make_pipeline(
-        PublicFeatures.of(public.feature_map, table.schema),
-        LinearModel(
-            found.weights / WEIGHT_GRID,
-            stack.scales,
-            biases,
-            classes,
-            forest,
-        ),
-    )
+    model = pipeline_of(features, found.weights, stack, biases, classes, forest)
     if len(public.table) == len(table):  # every point's logits are there
         shares = stack.probabilities(biases)
     else:
         shares = model.predict_proba(table.data)
     return Published(model, shares.argmax(axis=1), shares, spending)
+
+
+def pipeline_of(
+    features: Any,
+    weights: Floats,
+    stack: Stack,
+    biases: Floats,
+    classes: Array,
+    forest: Corrections | None,
+) -> Any:
+    """Return features and a linear model of them as one scikit-learn pipeline."""
+    scaled = weights / WEIGHT_GRID
+    linear = LinearModel(scaled, stack.scales, biases, classes, forest)
+    return make_pipeline(features, linear)
 
 
 def weight_biases(

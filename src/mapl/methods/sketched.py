@@ -15,9 +15,8 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from sklearn.pipeline import make_pipeline
 
-from mapl.arrays import Array
+from mapl.arrays import Array, Floats
 from mapl.errors import ParameterError, one_of
 from mapl.features.cell_model import CellFeatures
 from mapl.features.cell_records import CellContributions
@@ -26,7 +25,13 @@ from mapl.features.sketch import N_DRAWN, Sketch, SketchForm, drawn_table
 from mapl.features.tables import GRID, CellMap
 from mapl.learners import seed_of
 from mapl.methods.both import Asked, hear_teachers
-from mapl.methods.moments import Regression, Spending, shrunk_counts, weight_biases
+from mapl.methods.moments import (
+    Regression,
+    Spending,
+    pipeline_of,
+    shrunk_counts,
+    weight_biases,
+)
 from mapl.methods.published import Published
 from mapl.methods.votes import Panel
 from mapl.planning.choice import (
@@ -48,7 +53,7 @@ from mapl.records.table import Table
 from mapl.release.account import Account, open_account
 from mapl.release.sums import Summer
 from mapl.student.coupled import CellPoints, CoupledSteps
-from mapl.student.linear import LinearModel, class_logits
+from mapl.student.linear import class_logits
 from mapl.student.newton import n_steps
 from mapl.student.stacking import Stack
 
@@ -142,7 +147,7 @@ class MadeUp:
     """Made-up records for people and learners, with a model's logits. Public."""
 
     table: Table
-    cells: Array
+    features: Any  # one-hot codes of cells
     model: Regression
 
     @classmethod
@@ -150,7 +155,7 @@ class MadeUp:
         cls,
         outline: Outline,
         found: Sketched,
-        model: Regression,
+        weights: Floats,
         seed: int,
         *,
         missing: bool,
@@ -158,10 +163,10 @@ class MadeUp:
         """Draw records with missing values or without: not all learners take them."""
         rng = np.random.default_rng([seed, 1])
         cells = found.sketch.draw(N_DRAWN, rng, missing=missing)
-        schema, grids = outline.dictionary.schema, outline.grids
-        logits = found.cell_map.one_hot(cells) @ model.weights / WEIGHT_GRID
-        shown = Regression(model.weights, class_logits(np.asarray(logits)))
-        return cls(drawn_table(schema, grids, cells, rng), cells, shown)
+        features = found.cell_map.one_hot(cells)
+        logits = class_logits(np.asarray(features @ weights / WEIGHT_GRID))
+        table = drawn_table(outline.dictionary.schema, outline.grids, cells, rng)
+        return cls(table, features, Regression(weights, logits))
 
 
 class SketchedFit:
@@ -209,8 +214,8 @@ class SketchedFit:
                 stacklevel=7,
             )
 
-    def regress(self, found: Sketched, n_records: int | None, part: Any) -> Regression:
-        """Take Newton steps for a part of the budget."""
+    def regress(self, found: Sketched, n_records: int | None, part: Any) -> Floats:
+        """Take Newton steps for a part of the budget; return the weights of cells."""
         sketch = found.sketch
         n = float(n_records or sketch.n_units)
         steps = n_steps(n, self._shift * math.sqrt(part)) + _MORE_STEPS
@@ -232,7 +237,7 @@ class SketchedFit:
                 newton.take_pairs(pairs, overlap)
                 self.spending.note(overlap.total.size, pairs.part)
                 progress.advance(1)
-        return Regression(newton.cell_weights(), class_logits(newton.logits))
+        return newton.cell_weights()
 
 
 def learn_by_sketch(
@@ -255,29 +260,23 @@ def learn_by_sketch(
     found = fit.sketch(SKETCH)
     fit.warn_of_noise(found)
     rest = 1 - SKETCH - (0 if panel is None else VOTES + CALIBRATION)
-    model = fit.regress(found, n_records, rest)
-    points = MadeUp.of(outline, found, model, account.seed, missing=missing)
+    weights = fit.regress(found, n_records, rest)
+    points = MadeUp.of(outline, found, weights, account.seed, missing=missing)
     if panel is None:
         stack, forest = Stack([points.model.logits], n_records=1, parts=[]), None
     else:
         n = float(n_records or found.sketch.n_units)
-        features = found.cell_map.one_hot(points.cells)
-        asked = Asked.some(points.table, features, account.seed)
+        asked = Asked.some(points.table, points.features, account.seed)
         noted = n, fit.summer, fit.spending
         with account.checkpoints() as kept:
             shares = asked.votes(panel, private, classes, account.seed, kept)
             heard = hear_teachers(panel, shares, asked, points.model, *noted, classes)
         stack, forest = heard
+    features = CellFeatures.of(outline.dictionary.schema, outline.grids)
     biases = stack.biases + weight_biases(class_weight, classes, stack.probabilities())
-    weights = model.weights / WEIGHT_GRID
-    pipeline = make_pipeline(
-        CellFeatures.of(outline.dictionary.schema, outline.grids),
-        LinearModel(weights, stack.scales, biases, classes, forest),
-    )
-    shares_shown = stack.probabilities(biases)
-    labels = shares_shown.argmax(axis=1)
-    spending = fit.spending.steps
-    return Published(pipeline, labels, shares_shown, spending, points.table)
+    model = pipeline_of(features, weights, stack, biases, classes, forest)
+    shown, spending = stack.probabilities(biases), fit.spending.steps
+    return Published(model, shown.argmax(axis=1), shown, spending, points.table)
 
 
 # The sketch alone -------------------------------------------------------------------

@@ -82,11 +82,15 @@ def record_weights(unit_sizes: Ints | None) -> Floats:
     Records beyond MOST_RECORDS_EACH of one unit count nothing.
     """
     sizes = np.zeros(0, np.int64) if unit_sizes is None else unit_sizes
-    each = np.repeat(sizes, sizes)
-    starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
-    number = np.arange(len(each)) - starts
-    weights = WEIGHT // np.minimum(each, MOST_RECORDS_EACH)
-    return np.where(number < MOST_RECORDS_EACH, weights, 0).astype(np.float64)
+    weights = WEIGHT // np.minimum(np.repeat(sizes, sizes), MOST_RECORDS_EACH)
+    counts = places_in_units(sizes) < MOST_RECORDS_EACH
+    return np.where(counts, weights, 0).astype(np.float64)
+
+
+def places_in_units(unit_sizes: Ints) -> Ints:
+    """Return for each record its place within its unit, from 0 on."""
+    starts = np.repeat(np.cumsum(unit_sizes) - unit_sizes, unit_sizes)
+    return np.arange(len(starts)) - starts
 
 
 def _shortened(

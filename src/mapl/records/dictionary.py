@@ -90,7 +90,7 @@ class Entry:
         return Column(kind, categories=self.categories)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the entry as it stands in a file."""
+        """Return the entry in the form of a file."""
         out: dict[str, Any] = {"kind": self.kind}
         if self.range is not None:
             out["range"] = list(self.range)

@@ -34,7 +34,9 @@ from sklearn.metrics import average_precision_score, recall_score, roc_auc_score
 
 import public_sets
 from mapl import PrivateClassifier
+from mapl.features import components
 from mapl.features import maps as feature_maps
+from mapl.features.components import GRID
 from mapl.methods.moments import PublicMap
 from mapl.privacy.gaussian_prices import gaussian_limit
 from mapl.privacy.moments import LARGEST_WEIGHT
@@ -81,14 +83,10 @@ class Images:
 
     def of(self, *, waves: bool) -> list[Any]:
         """Return private and test part, with or without waves."""
-        linear_map = self.map.linear_map(LARGEST_WEIGHT if waves else 0)
-        unit = feature_maps.GRID * LARGEST_WEIGHT
         return [
             np.vstack(
                 [
-                    (linear_map.image(self._cells(table, rows, waves)) / unit).astype(
-                        np.float32
-                    )
+                    (self._components(table, rows, waves) / GRID).astype(np.float32)
                     for rows in np.array_split(
                         np.arange(len(table)), 1 + len(table) // 4096
                     )
@@ -97,8 +95,9 @@ class Images:
             for table in self.tables
         ]
 
-    def _cells(self, table: Any, rows: Any, waves: bool) -> Any:
-        return self.map.cells(self.map.encode(table.take(rows)), waves=waves)
+    def _components(self, table: Any, rows: Any, waves: bool) -> Any:
+        found = self.map.components(self.map.encode(table.take(rows), waves=waves))
+        return self.map.whole(found, waves=waves)
 
 
 def descend(
@@ -268,7 +267,7 @@ class patched:  # noqa: N801 - reads like a function
                 (newton, "_RATIOS", (1.0, 0.0)),
             ]
         if method == "mapl, whitened":
-            self._values = [(feature_maps, "_POWER", 0.5)]
+            self._values = [(components, "_POWER", 0.5)]
 
     def __enter__(self) -> None:
         self._before = [(m, n, getattr(m, n)) for m, n, _ in self._values]

@@ -274,17 +274,29 @@ class PrivateClassifier(
                 classes=self.classes_,
                 on_abstain=self.on_abstain,
             )
-        with threadpool_limits(effective_n_jobs(self.n_jobs)):
-            published = self._learn_with_moments(private, table, account, setting)
+        n_threads = effective_n_jobs(self.n_jobs)
+        with threadpool_limits(n_threads):
+            published = self._learn_with_moments(
+                private, table, account, setting, n_threads
+            )
         if self.student is None:
             return published
         pool = pool if published.points is None else published.points.data
         return distilled(published, self._student(), pool, self.classes_, account.seed)
 
     def _learn_with_moments(
-        self, private: PrivateRecords, table: Table, account: Account, setting: Setting
+        self,
+        private: PrivateRecords,
+        table: Table,
+        account: Account,
+        setting: Setting,
+        n_threads: int,
     ) -> Published:
-        params = {"classes": self.classes_, "class_weight": self.class_weight}
+        params = {
+            "classes": self.classes_,
+            "class_weight": self.class_weight,
+            "n_threads": n_threads,
+        }
         if isinstance(self._public_map, sketched.Outline):
             return sketched.learn_by_sketch(
                 *(private, self._public_map, account, setting),

@@ -23,6 +23,7 @@ from mapl.records.table import Table, copy_of
 from mapl.student.fitting import fit_to_shares
 
 _FEWEST, _MOST = 50, 400  # public points
+_FOR_STUDENT = 100  # of them
 _BLANK_EVERY = 10  # cells of a column, where missing values are tried
 
 
@@ -56,7 +57,8 @@ def rehearse(
         return Rehearsal(takes_missing=True, seconds_each=0.0)
     n = n_rows(pool)
     rows = np.resize(np.arange(n), min(max(n, _FEWEST), _MOST))  # few are repeated
-    points, sample = table.take(rows), _safe_indexing(pool, rows)
+    points = table.take(rows)
+    sample = _safe_indexing(pool, rows[:_FOR_STUDENT])
     start = time.perf_counter()
     if estimator is not None:
         _try("estimator", lambda: _fit_and_predict(estimator, points, classes))

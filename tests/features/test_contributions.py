@@ -96,11 +96,12 @@ def test_a_sum_is_that_of_its_units_alone(
         alone = alone + total(own, asked, feature_map)
     np.testing.assert_array_equal(whole, alone)
     order = np.random.default_rng(5).permutation(N)
-    for size, threads in ((1, 1), (7, 2)):
+    for size, threads in ((1, 1), (7, 3)):
         monkeypatch.setattr(contributions, "_ROWS", size)
         monkeypatch.setattr(contributions, "_MOST_BYTES", 500)
         part = None if groups is None else groups[order]
         shuffled = of(feature_map, PRIVATE.iloc[order], LABELS[order], part)
+        shuffled._n_threads = threads
         with threadpool_limits(threads):
             found = total(shuffled, asked, feature_map)
             again = total(shuffled, asked, feature_map)  # lengths come from the store
@@ -159,7 +160,8 @@ def test_a_unit_is_counted_once(feature_map: Any) -> None:
 
 
 def test_residuals_are_label_minus_probability(feature_map: Any) -> None:
-    cells = feature_map.cells(feature_map.encode(canonical_table(PRIVATE, SCHEMA)))
+    encoded = feature_map.encode(canonical_table(PRIVATE, SCHEMA))
+    cells = feature_map.whole(feature_map.components(encoded))
     asked = question(feature_map)
     labels = LABELS.copy()
     labels[0] = -1

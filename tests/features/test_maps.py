@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from mapl.errors import CertificateError
 from mapl.features import columns, maps
+from mapl.features.components import GRID, Components
 from mapl.features.maps import FeatureMap
 from mapl.features.model import PublicFeatures, from_plain, to_plain
 from mapl.records.schema import Schema
@@ -53,6 +54,11 @@ def integers(feature_map: FeatureMap, schema: Any, given: Any) -> Any:
     return feature_map.cells(feature_map.encode(canonical_table(given, schema)))
 
 
+def components(feature_map: FeatureMap, schema: Any, given: Any) -> Any:
+    encoded = feature_map.encode(canonical_table(given, schema))
+    return feature_map.whole(feature_map.components(encoded))
+
+
 rng = np.random.default_rng(0)
 POOLS = {
     "frame": frame(400, 0),
@@ -72,6 +78,7 @@ def test_a_records_integers_are_a_function_of_that_record(pool: Any) -> None:
     assert (np.rint(whole) == whole).all()
     assert whole[:, :-1].std() > 1
     assert (whole[:, -1] == 1).all()
+    turned = components(feature_map, schema, pool)
     rows = np.random.default_rng(0)
     n = len(whole)
     for size in (1, 2, 3, 17, n // 2, n - 1):
@@ -80,7 +87,10 @@ def test_a_records_integers_are_a_function_of_that_record(pool: Any) -> None:
         np.testing.assert_array_equal(
             integers(feature_map, schema, part), whole[chosen]
         )
-    lengths = feature_map.base.block_lengths(whole)
+        np.testing.assert_array_equal(
+            components(feature_map, schema, part), turned[chosen]
+        )
+    lengths = feature_map.linear_map(4).block_lengths(turned)
     assert (lengths >= 0).all()  # no public point is too long
 
 
@@ -215,3 +225,72 @@ def test_phases_are_exact_in_double_precision_too() -> None:
     assert single._precision == np.float32
     assert double._precision == np.float64
     np.testing.assert_array_equal(single(values), double(values))
+
+
+def exact_components(block: Components, values: Any) -> Any:
+    """What a record's components are, in Python's integers and rationals."""
+    found = []
+    for row in values.astype(int).tolist():
+        columns = block.matrix.T.astype(int).tolist()
+        sums = [
+            sum(a * b for a, b in zip(row, column, strict=True)) for column in columns
+        ]
+        found.append([s - int(o) for s, o in zip(sums, block.offset, strict=True)])
+    precision = block.matrix.dtype.type
+    scaled = np.array(found).astype(precision) * precision(block.scale)
+    return np.clip(np.rint(scaled), -(2**15) + 1, 2**15 - 1)
+
+
+@pytest.mark.parametrize("farthest", [600.0, 1e5], ids=["single", "double"])
+def test_components_are_exact_products(farthest: float) -> None:
+    rng = np.random.default_rng(0)
+    points = np.rint(rng.normal(size=(400, 12)) * 40 * np.linspace(0.1, 2, 12))
+    block = Components.of(points.astype(np.int16), farthest)
+    far = points / np.linalg.norm(points, axis=1, keepdims=True) * farthest
+    given = np.vstack((points[:50], np.trunc(far[:50] * 0.999)))
+    np.testing.assert_array_equal(block(given), exact_components(block, given))
+    longest = np.linalg.norm(block.matrix.astype(float), axis=0).max()
+    held = 2**24 if block.matrix.dtype == np.float32 else 2**53
+    assert longest * farthest < held  # so no partial sum is rounded
+    assert block.matrix.dtype == (np.float32 if farthest < 1e4 else np.float64)
+
+
+def test_components_have_the_metric_of_the_public_points() -> None:
+    rng = np.random.default_rng(0)
+    points = np.rint(rng.normal(size=(4000, 6)) @ rng.normal(size=(6, 6)) * 30 + 7)
+    block = Components.of(points, float(np.linalg.norm(points, axis=1).max()))
+    found = block(points) / GRID
+    assert (found**2).sum(axis=1).mean() == pytest.approx(1, rel=0.01)
+    centred = points - points.mean(axis=0)
+    second = centred.T @ centred / len(points)
+    values, vectors = np.linalg.eigh(second)
+    whitened = (vectors * (values + values.mean()) ** -0.25) @ vectors.T
+    expected = centred @ whitened
+    expected /= np.sqrt((expected**2).sum(axis=1).mean())
+    np.testing.assert_allclose(
+        np.linalg.norm(found, axis=1), np.linalg.norm(expected, axis=1), atol=5e-3
+    )
+    energy = (found**2).mean(axis=0)
+    assert (np.diff(energy) < 0.01).all()  # the largest come first
+    leading = block.first(2)
+    assert leading(points).shape == (4000, 2)
+    assert ((leading(points) / GRID) ** 2).sum(axis=1).mean() == pytest.approx(1, 0.01)
+    weights = rng.normal(size=(2, 3))
+    pulled = (points - np.rint(points.mean(axis=0))) @ leading.pull(weights)
+    np.testing.assert_allclose(pulled, leading(points) @ weights, atol=3)
+
+
+def test_a_block_without_variance_has_one_component_of_zero() -> None:
+    block = Components.of(np.full((50, 3), 9), 100.0)
+    assert block.n == 1
+    assert (block(np.array([[9, 9, 9], [1, 2, 3]])) == 0).all()
+
+
+def test_a_published_model_is_the_one_that_records_were_asked_about() -> None:
+    feature_map, schema = map_of(POOLS["frame"])
+    for used in (feature_map, feature_map.with_waves(7)):
+        turned = components(used, schema, POOLS["frame"])
+        weights = np.random.default_rng(0).normal(size=(turned.shape[1], 2)) / GRID
+        shown = integers(used, schema, POOLS["frame"]) @ used.cell_weights(weights)
+        np.testing.assert_allclose(shown, turned @ weights, atol=0.02)
+    assert feature_map.with_waves(7).linear_map(0).width == feature_map.n_additive + 1

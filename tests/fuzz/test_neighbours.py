@@ -153,8 +153,9 @@ def public_map(kinds: tuple[str, ...], container: str) -> FeatureMap:
 def sums_of(case: Case) -> list[Any]:
     """For each neighbour, the sum of what all units contribute; and of the new unit."""
     feature_map = public_map(case.kinds, case.container)
-    weights = np.random.default_rng(0).normal(size=(feature_map.base.width, 2)) / 40
-    asked = Question(exact_weights(weights), 3, 2**30, Fraction(1))
+    width = feature_map.linear_map(3).width
+    weights = np.random.default_rng(0).normal(size=(width, 2))
+    asked = Question(exact_weights(weights / 2000), 3, 2**30, Fraction(1))
     linear_map, found = feature_map.linear_map(3), []
     for rows, labels, owners in (*case.neighbours(), case.alone()):
         made = table_of(case, rows)

@@ -33,9 +33,15 @@ class CellContributions(Contributions):
         *,
         units: Words | None,
         keys: Words | None,
+        n_threads: int = 1,
     ) -> None:
-        most = MOST_RECORDS_EACH
-        super().__init__(table, labels, None, units=units, keys=keys, most_each=most)
+        super().__init__(
+            *(table, labels, None),
+            units=units,
+            keys=keys,
+            most_each=MOST_RECORDS_EACH,
+            n_threads=n_threads,
+        )
         self._grids = grids
         self._codes: Array = np.empty((0, 0))
         with np.errstate(all="ignore"):  # no warning tells of a private cell
@@ -73,6 +79,9 @@ class CellContributions(Contributions):
 
     def _cells(self, number: int, rows: Ints, *, waves: bool) -> Any:
         return self.feature_map.one_hot(self._codes[rows])
+
+    def _seen(self, number: int, rows: Ints, cells: Any) -> Any:
+        return cells
 
     def _block_lengths(self, number: int, cells: Any, linear_map: LinearMap) -> Ints:
         return linear_map.block_lengths(cells)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mapl.arrays import Array, Floats, Ints
+from mapl.arrays import Array, Floats, Ints, Singles
 from mapl.records.cells import DAY, NAT
 from mapl.records.table import Table
 
@@ -115,10 +115,10 @@ class CodeColumn:
         return len(self.values) + 2
 
 
-def one_hot(codes: Array, sizes: list[int]) -> Floats:
+def one_hot(codes: Array, sizes: list[int]) -> Singles:
     """Return columns of codes as integer vectors, with one entry for each column."""
     starts = np.cumsum([0, *sizes])
-    out = np.zeros((len(codes), int(starts[-1])))
+    out = np.zeros((len(codes), int(starts[-1])), dtype=np.float32)
     out[np.arange(len(codes))[:, None], codes + starts[:-1]] = UNIT
     return out
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from mapl.arrays import Array, Floats, Ints, Singles, Words
 from mapl.privacy.gradients import (
@@ -18,19 +21,24 @@ from mapl.privacy.gradients import (
     residuals_of,
     stack_residuals,
 )
-from mapl.privacy.moments import Block, LinearMap
+from mapl.privacy.moments import LARGEST_WEIGHT, Block, LinearMap
 from mapl.privacy.pairs import places_in_units
 from mapl.privacy.questions import Question, StackQuestion
 from mapl.records.table import Table
 
-_ROWS = 2**11  # of a block, unless a unit has more
-_MOST_BYTES = 32 * 2**20  # of encoded records that are kept
+_ROWS = 2**10  # of a block, unless a unit has more
+_AHEAD = 2  # blocks that wait for each thread
+_MOST_BYTES = 128 * 2**20  # of encoded records that are kept
+
+_T = TypeVar("_T")
 
 ONE = LinearMap([np.full((1, 1), float(CONSTANT))])
 """The linear map of records that say nothing but their residuals."""
 
-Source = Callable[[Floats], Floats]
-"""Logits of a published model: a function of each record alone, in integers."""
+Source = Callable[[Floats, Any], Floats]
+"""Logits of a published model, by a record's integers and what trees see of it: a
+function of each record alone, in integers.
+"""
 
 
 class Contributions:
@@ -51,7 +59,9 @@ class Contributions:
         units: Words | None,
         keys: Words | None,
         most_each: int | None = None,
+        n_threads: int = 1,
     ) -> None:
+        self._n_threads = n_threads
         self._table, self._labels, self.feature_map = table, labels, feature_map
         self._order, self._sizes = np.arange(len(labels)), None
         if units is not None and keys is not None:
@@ -61,7 +71,7 @@ class Contributions:
                 counts = places_in_units(self._sizes) < most_each
                 self._order = self._order[counts]
                 self._sizes = np.minimum(self._sizes, most_each)
-        self._kept: dict[int, list[Array]] = {}
+        self._kept: dict[int, tuple[Array, Array]] = {}
         self._lengths: dict[int, Ints] = {}
         self._bytes = 0
 
@@ -82,11 +92,14 @@ class Contributions:
     def gradients(self, question: Question) -> Iterator[Block]:
         """Yield what each record says about a current model."""
         linear_map = self.feature_map.linear_map(question.waves)
-        for number, (rows, sizes) in enumerate(self._blocks()):
+
+        def block(number: int, rows: Ints, sizes: Ints | None) -> Block:
             cells = self._cells(number, rows, waves=question.waves > 0)
             residuals = residuals_of(cells, self._labels[rows], question)
             lengths = self._block_lengths(number, cells, linear_map)
-            yield Block(cells, linear_map.lengths(lengths), residuals, sizes)
+            return Block(cells, linear_map.lengths(lengths), residuals, sizes)
+
+        return self._each(block)
 
     def label_codes(self, waves: int, columns: int, grid: int) -> Iterator[Block]:
         """Yield each record's label, as a one-hot code."""
@@ -120,14 +133,16 @@ class Contributions:
         They are integers up to 2^24, which single precision holds exactly; NaN for a
         record whose integers are too long for exact products, and counts nothing.
         """
-        found = []
-        for number, (rows, _) in enumerate(self._blocks()):
+
+        def block(number: int, rows: Ints, _: Ints | None) -> list[Singles]:
             cells = self._cells(number, rows, waves=True)
-            good = self.feature_map.linear_map(0).sound(cells)[:, None]
+            good = self.feature_map.linear_map(LARGEST_WEIGHT).sound(cells)[:, None]
             cells = cells if good.all() else np.where(good, cells, 0.0)
-            own = [np.where(good, source(cells), np.nan) for source in sources]
-            found.append([logits.astype(np.float32) for logits in own])
-        return found
+            seen = self._seen(number, rows, cells)
+            own = [np.where(good, source(cells, seen), np.nan) for source in sources]
+            return [logits.astype(np.float32) for logits in own]
+
+        return list(self._each(block))
 
     def stacked(
         self, logits: list[list[Singles]], question: StackQuestion
@@ -139,6 +154,28 @@ class Contributions:
             labels = np.where(good, self._labels[rows], -1)
             residuals = stack_residuals(exact, labels, question)
             yield _constant_block(residuals, sizes)
+
+    def _each(self, work: Callable[[int, Ints, Ints | None], _T]) -> Iterator[_T]:
+        """Yield what becomes of each block, in their order; some are worked on at once.
+
+        Everything is exact, so the number of threads changes nothing.
+        """
+
+        def quietly(number: int, rows: Ints, sizes: Ints | None) -> _T:
+            with np.errstate(all="ignore"):  # no warning tells of a private value
+                return work(number, rows, sizes)
+
+        blocks = enumerate(self._blocks())
+        if self._n_threads == 1:
+            yield from (quietly(number, *block) for number, block in blocks)
+            return
+        with threadpool_limits(1), ThreadPoolExecutor(self._n_threads) as threads:
+            waiting: deque[Future[_T]] = deque()
+            for number, block in blocks:
+                waiting.append(threads.submit(quietly, number, *block))
+                if len(waiting) > _AHEAD * self._n_threads:
+                    yield waiting.popleft().result()
+            yield from (future.result() for future in waiting)
 
     def _blocks(self) -> Iterator[tuple[Ints, Ints | None]]:
         """Yield the rows of each block, and the sizes of its units."""
@@ -155,14 +192,26 @@ class Contributions:
             unit = last
 
     def _cells(self, number: int, rows: Ints, *, waves: bool) -> Floats:
-        encoded = self._kept.get(number)
-        if encoded is None:
-            encoded = self.feature_map.encode(self._table.take(rows))
-            size = sum(part.nbytes for part in encoded)
-            if self._bytes + size <= _MOST_BYTES:
-                self._bytes += size
-                self._kept[number] = encoded
-        return np.asarray(self.feature_map.cells(encoded, waves=waves))
+        found, _ = self._encoded(number, rows, waves=waves)
+        return np.asarray(self.feature_map.whole(found, waves=waves))
+
+    def _seen(self, number: int, rows: Ints, cells: Floats) -> Array:
+        """Return what trees see of records."""
+        return self._encoded(number, rows, waves=False)[1]
+
+    def _encoded(self, number: int, rows: Ints, *, waves: bool) -> tuple[Array, Array]:
+        """Return components, and what trees see; those that are kept have the waves."""
+        kept = self._kept.get(number)
+        if kept is not None:
+            return kept
+        some = self._table.take(rows)
+        encoded = self.feature_map.encode(some, waves=waves)
+        found = self.feature_map.components(encoded), self.feature_map.dense(encoded)
+        size = sum(part.nbytes for part in found)
+        if waves and self._bytes + size <= _MOST_BYTES:
+            self._bytes += size
+            self._kept[number] = found
+        return found
 
     def _block_lengths(self, number: int, cells: Floats, linear_map: LinearMap) -> Ints:
         """Return the lengths of each record's blocks; they are computed once, when all
@@ -199,7 +248,7 @@ def _run_lengths(sorted_units: Words) -> Ints:
 def linear_source(weights: Floats) -> Source:
     """Return the logits of a linear model of the cells, as a `Source`."""
 
-    def logits(cells: Floats) -> Floats:
+    def logits(cells: Floats, _: Any) -> Floats:
         return class_logits(cells, weights)
 
     return logits

@@ -1,14 +1,13 @@
 """Feature maps in the public points' own metric, with exact integers throughout.
 
-Blocks of features (linear values and codes, bins, texts, random Fourier features) are
-centred, and put into the public points' own metric: multiplied by a power of the
-inverse of their second moments, and scaled to one mean length. A record's integers are,
-to the last bit, a function of that record; the metric is a `LinearMap`, which stays out
-of the records.
+Blocks of features (linear values and codes, bins, texts, random Fourier features)
+become components in the public points' own metric. All of a record's integers are, to
+the last bit, a function of that record.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any
 
@@ -24,6 +23,7 @@ from mapl.features.columns import (
     one_hot,
     split,
 )
+from mapl.features.components import CONSTANT, ComponentMap, Components
 from mapl.features.projections import (
     LARGEST_COMPONENT,
     TEXT_COMPONENTS,
@@ -31,12 +31,9 @@ from mapl.features.projections import (
     Projection,
     Words,
 )
-from mapl.privacy.moments import LARGEST_WEIGHT, LinearMap
+from mapl.privacy.moments import LARGEST_WEIGHT
 from mapl.records.table import Table
 
-GRID = 2**15  # integer steps of one unit of length, without a block's weight
-CONSTANT = 0.5  # the last feature
-_POWER = 0.25  # of the second moments: 0 leaves all as it is, 0.5 would whiten
 _TABLE = 2**12  # entries of a table of cosines
 _FINE_BITS = 4
 _FINE = 2**_FINE_BITS  # fractions of an entry
@@ -93,16 +90,6 @@ _ANGLES = (np.arange(_TABLE) + 0.5) * 2 * math.pi / _TABLE
 _COSINES = np.rint(np.cos(_ANGLES) * _COSINE).astype(np.int8)
 
 
-def metric_of(points: Floats) -> Floats:
-    """Return the integer matrix that puts a centred block into the points' metric."""
-    values, vectors = np.linalg.eigh(points.T @ points / max(1, len(points)))
-    values = np.maximum(values, 0)
-    ridge = values.mean() if values.size and values.mean() > 0 else 1.0
-    metric = (vectors * (values + ridge) ** -_POWER) @ vectors.T
-    length = math.sqrt(((points @ metric) ** 2).sum(axis=1).mean())
-    return np.asarray(np.rint(metric * (GRID / length if length > 0 else 0.0)))
-
-
 class FeatureMap:
     """From canonical tables to a record's integers, and the metric of their image.
 
@@ -117,11 +104,10 @@ class FeatureMap:
         texts: list[tuple[Words, Projection]],
         waves: list[Waves],
         centre: Floats,
-        matrices: list[Floats],
     ) -> None:
         self.columns, self.projection, self.texts = columns, projection, texts
         self.waves, self.centre = waves, centre
-        self.base = LinearMap(matrices)  # without the waves' weight
+        self.blocks: list[Components] = []  # those of the waves last
 
     @classmethod
     def of(cls, public: Table, *, seed: int = 0) -> tuple[FeatureMap, Ints]:
@@ -135,7 +121,7 @@ class FeatureMap:
         for column in columns.free_texts(half):
             words = Words.of(column)
             texts.append((words, Projection.of(words(column), TEXT_COMPONENTS)))
-        found = cls(columns, projection, texts, [], np.empty(0), [])
+        found = cls(columns, projection, texts, [], np.empty(0))
         points = public if len(rows) == len(public) else public.take(rows)
         parts = found._dense_parts(points)
         rng = np.random.default_rng(seed)
@@ -148,17 +134,36 @@ class FeatureMap:
 
     def _take_metric(self, points: list[Array]) -> None:
         blocks = self._expanded(points)
-        self.centre = np.rint(np.concatenate([b.mean(axis=0) for b in blocks]))
-        starts = np.cumsum([0, *(b.shape[1] for b in blocks)])
-        matrices = [
-            metric_of(b - self.centre[start : start + b.shape[1]])
-            for start, b in zip(starts, blocks, strict=False)
+        means = [b.mean(axis=0, dtype=np.float64) for b in blocks]
+        self.centre = np.rint(np.concatenate(means))
+        self.blocks = [
+            Components.of(block, farthest)
+            for block, farthest in zip(blocks, self._farthest(), strict=True)
         ]
-        self.base = LinearMap([*matrices, np.full((1, 1), CONSTANT * GRID)])
+
+    def _farthest(self) -> list[float]:
+        """Return the largest length that each block of integers can have."""
+        sizes = self.columns.bin_sizes
+        bins = [UNIT * math.sqrt(len(sizes))] if sizes else []
+        waves = [_COSINE * math.sqrt(wave.directions.shape[1]) for wave in self.waves]
+        return [*[self.farthest] * self._n_parts, *bins, *waves]
+
+    @property
+    def _n_parts(self) -> int:
+        """How many blocks stand before the bins."""
+        linear = bool(self.columns.numbers or self.columns.codes)
+        return len(self.texts) + (self.projection is not None) + linear
+
+    def with_waves(self, n: int) -> FeatureMap:
+        """Return the map with the leading components of the waves alone."""
+        found, start = copy.copy(self), len(self.blocks) - len(self.waves)
+        leading = [block.first(n) for block in self.blocks[start:]]
+        found.blocks = [*self.blocks[:start], *leading]
+        return found
 
     # A record's integers ---------------------------------------------------------
 
-    def encode(self, table: Table) -> list[Array]:
+    def encode(self, table: Table, *, waves: bool = True) -> list[Array]:
         """Return the integers of some records in a form that takes little memory:
         scaled values and components, bins by number, waves.
         """
@@ -166,30 +171,53 @@ class FeatureMap:
             dense = self._dense_parts(table)
             codes = self.columns.bins(table).astype(np.int16)
             joined = np.concatenate(dense, axis=1)
-            waves = [wave(joined) for wave in self.waves]
-        return [*(part.astype(np.int16) for part in dense), codes, *waves]
+            found = [wave(joined) for wave in self.waves] if waves else []
+        return [*(part.astype(np.int16) for part in dense), codes, *found]
 
-    def cells(self, encoded: list[Array], *, waves: bool = True) -> Floats:
-        """Return the centred integers as float64, with a 1 at the end."""
-        blocks = self._expanded(encoded)
-        if not waves:
-            del blocks[len(blocks) - len(self.waves) :]
-        blocks.append(np.ones((len(encoded[0]), 1)))
-        cells = np.concatenate(blocks, axis=1, dtype=np.float64)
-        cells[:, :-1] -= self.centre[: cells.shape[1] - 1]
+    def cells(self, encoded: list[Array]) -> Array:
+        """Return the centred integers in single precision, with a 1 at the end."""
+        blocks = [*self._expanded(encoded), np.ones((len(encoded[0]), 1))]
+        cells = np.concatenate(blocks, axis=1, dtype=np.float32, casting="unsafe")
+        cells[:, :-1] -= self.centre.astype(np.float32)
         return cells
 
-    def linear_map(self, waves: int) -> LinearMap:
-        """Return the metric, the waves with a weight of so many quarters."""
-        n = len(self.base.matrices) - 1 - len(self.waves)
+    def dense(self, encoded: list[Array]) -> Array:
+        """Return the first of `cells` alone: scaled values, codes and components."""
+        parts = encoded[: self._n_parts]
+        cells = np.concatenate(parts, axis=1, dtype=np.float32, casting="unsafe")
+        return cells - self.centre[: cells.shape[1]].astype(np.float32)
+
+    def components(self, encoded: list[Array]) -> Array:
+        """Return the components of some records, block by block."""
+        parts = zip(self.blocks, self._expanded(encoded), strict=False)
+        return np.concatenate([block(part) for block, part in parts], axis=1)
+
+    def whole(self, components: Array, *, waves: bool = True) -> Floats:
+        """Return components as float64, with the constant at the end."""
+        n = components.shape[1] if waves else self.n_additive
+        found = np.empty((len(components), n + 1))
+        found[:, :n] = components[:, :n]
+        found[:, n] = CONSTANT
+        return found
+
+    def linear_map(self, waves: int) -> ComponentMap:
+        """Return the weights of the blocks, the waves with so many quarters."""
+        n = len(self.blocks) - len(self.waves)
         weights = [LARGEST_WEIGHT] * n + [waves] * len(self.waves) + [LARGEST_WEIGHT]
-        return self.base.reweighted(weights)
+        return ComponentMap([*(block.n for block in self.blocks), 1], weights)
+
+    def cell_weights(self, weights: Floats) -> Floats:
+        """Return the weights of `cells` for those of components and the constant."""
+        ends = np.cumsum([block.n for block in self.blocks])
+        parts = np.split(weights[:-1], ends[:-1])
+        pulled = [b.pull(part) for b, part in zip(self.blocks, parts, strict=True)]
+        return np.concatenate([*pulled, CONSTANT * weights[-1:]])
 
     @property
     def n_additive(self) -> int:
-        """How many entries of the image are not waves; the constant comes last."""
-        without = self.base.matrices[: len(self.base.matrices) - 1 - len(self.waves)]
-        return sum(m.shape[1] for m in without)
+        """How many components are not of waves; the constant comes last."""
+        without = self.blocks[: len(self.blocks) - len(self.waves)]
+        return sum(block.n for block in without)
 
     @property
     def n_dense(self) -> int:
@@ -222,7 +250,7 @@ class FeatureMap:
 
     def _expanded(self, encoded: list[Array]) -> list[Array]:
         """Return bins as one-hot codes; no block where there are none."""
-        place = len(encoded) - 1 - len(self.waves)
+        place = self._n_parts
         sizes = self.columns.bin_sizes
         bins = [one_hot(encoded[place], sizes)] if sizes else []
         return [*encoded[:place], *bins, *encoded[place + 1 :]]

@@ -45,7 +45,7 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         feature_map, schema = from_plain(self.plain)
         table = canonical_table(X, schema)
         parts = [
-            feature_map.cells(feature_map.encode(table.take(rows))).astype(np.float32)
+            feature_map.cells(feature_map.encode(table.take(rows)))
             for rows in np.array_split(np.arange(n_rows(X)), 1 + n_rows(X) // _ROWS)
         ]
         return np.concatenate(parts)
@@ -126,7 +126,6 @@ def from_plain(plain: dict[str, Any]) -> tuple[FeatureMap, Schema]:
             [_texts(*parts) for parts in plain["texts"]],
             [],
             _numbers(plain["centre"]),
-            [],
         )
         width = found.n_dense
         found.waves = [

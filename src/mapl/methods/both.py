@@ -38,7 +38,7 @@ from mapl.student.corrections import Corrections
 from mapl.student.stacking import Stack, stacked_probabilities
 from mapl.teachers.voting import Checkpoints
 
-_MOST_POINTS = 4000  # that teachers are asked about
+_MOST_POINTS = 1000  # that teachers are asked about
 _MARGIN = 1.5  # of a teacher's stock over what public teachers pay
 _LEAST_DEVIATION = 0.02  # from the guess, that teachers can pay for
 
@@ -54,19 +54,25 @@ def learn_by_both(
     classes: Array,
     n_records: int | None,
     class_weight: str | Mapping[Any, float] | None = None,
+    n_threads: int = 1,
 ) -> Published:
     """Publish a model of moments, corrected by teachers where labels bear them out."""
     asked = Asked.some(public.table, public.dense_cells, account.seed)
     with account.checkpoints() as kept:
         shares = asked.votes(panel, private, classes, account.seed, kept)
-        fit = MomentsFit(private, public, account, setting, n_classes=len(classes))
+        fit = MomentsFit(
+            *(private, public, account, setting),
+            n_classes=len(classes),
+            n_threads=n_threads,
+        )
         counts = fit.count(n_records, COUNT)
         found = fit.regress(counts, 1 - COUNT - CALIBRATION - VOTES)
         noted = float(counts.sum()), fit.summer, fit.spending
         stack, forest = hear_teachers(panel, shares, asked, found, *noted, classes)
     spending = fit.spending.steps
     return published_model(
-        *(public, table, found, stack, classes, class_weight, spending), forest=forest
+        *(fit.public, table, found, stack, classes, class_weight, spending),
+        forest=forest,
     )
 
 
@@ -153,7 +159,8 @@ def _source(found: Regression, corrections: Corrections) -> Source:
     """Return what the forest adds, as a function of each record alone."""
     first = found.source()
 
-    def logits(cells: Floats) -> Floats:
-        return np.clip(corrections.exact(cells, first(cells)), -(2**24), 2**24)
+    def logits(cells: Floats, seen: Any) -> Floats:
+        found = corrections.exact(seen, first(cells, seen))
+        return np.clip(found, -(2**24), 2**24)
 
     return logits

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -16,8 +16,9 @@ from sklearn.pipeline import make_pipeline
 
 from mapl.arrays import Array, Floats
 from mapl.errors import ParameterError
+from mapl.features.components import GRID
 from mapl.features.contributions import Contributions, Source, linear_source
-from mapl.features.maps import GRID, FeatureMap
+from mapl.features.maps import FeatureMap
 from mapl.features.model import PublicFeatures
 from mapl.methods.published import Published
 from mapl.planning.choice import CALIBRATION, COUNT
@@ -32,7 +33,7 @@ from mapl.release.account import Account
 from mapl.release.sums import Summer
 from mapl.student.corrections import Corrections
 from mapl.student.linear import LinearModel, class_logits
-from mapl.student.newton import NewtonSteps, Points, n_steps
+from mapl.student.newton import NewtonSteps, Points, n_steps, wave_components
 from mapl.student.stacking import Stack
 
 _MOST_POINTS = 12_000  # that curvature and metric are computed from
@@ -60,16 +61,25 @@ class PublicMap:
             table = table.take(rows)
         feature_map, kept = FeatureMap.of(table, seed=seed)
         used = table if len(kept) == len(table) else table.take(kept)
-        linear_map = feature_map.linear_map(LARGEST_WEIGHT)
-        images, dense, unit = [], [], GRID * LARGEST_WEIGHT
+        images, dense = [], []
         for rows in np.array_split(np.arange(len(used)), 1 + len(used) // _ROWS):
-            cells = feature_map.cells(feature_map.encode(used.take(rows)))
-            images.append((linear_map.image(cells) / unit).astype(np.float32))
-            dense.append(cells[:, : feature_map.n_dense].astype(np.float32))
-        points = Points(
-            np.concatenate(images), feature_map.n_additive, feature_map.base, GRID
-        )
+            encoded = feature_map.encode(used.take(rows))
+            cells = feature_map.whole(feature_map.components(encoded))
+            images.append((cells / GRID).astype(np.float32))
+            dense.append(feature_map.dense(encoded))
+        points = Points(np.concatenate(images), feature_map.n_additive, GRID)
         return cls(feature_map, points, used, np.concatenate(dense))
+
+    def with_waves(self, n: int) -> PublicMap:
+        """Return the map with the leading components of the waves alone."""
+        reduced = self.feature_map.with_waves(n)
+        image, kept, start = self.points.image, [], 0
+        for block, first in zip(self.feature_map.blocks, reduced.blocks, strict=True):
+            ratio = first.scale / block.scale if block.scale else 1.0
+            kept.append(image[:, start : start + first.n] * np.float32(ratio))
+            start += block.n
+        points = replace(self.points, image=np.hstack((*kept, image[:, -1:])))
+        return replace(self, feature_map=reduced, points=points)
 
     @classmethod
     def or_error(cls, table: Table, *, seed: int) -> PublicMap:
@@ -99,7 +109,7 @@ class Regression:
 
 
 def _contributions(
-    private: PrivateRecords, public: PublicMap, most_each: int | None
+    private: PrivateRecords, public: PublicMap, most_each: int | None, n_threads: int
 ) -> Contributions:
     """Return the records as what they contribute; keys order those of one unit."""
     return Contributions(
@@ -109,6 +119,7 @@ def _contributions(
         units=private.units,
         keys=None if private.units is None else private.keys,
         most_each=most_each,
+        n_threads=n_threads,
     )
 
 
@@ -123,9 +134,12 @@ class MomentsFit:
         setting: Setting,
         *,
         n_classes: int,
+        n_threads: int,
     ) -> None:
-        self._contributions = _contributions(private, public, MOST_RECORDS_EACH)
-        self._public, self._n_classes = public, n_classes
+        self._contributions = _contributions(
+            private, public, MOST_RECORDS_EACH, n_threads
+        )
+        self.public, self._n_classes = public, n_classes
         self.summer = Summer(self._contributions, account)
         self.mechanism = setting.make_moments()
         self.summer.open(self.mechanism)
@@ -142,10 +156,13 @@ class MomentsFit:
 
     def regress(self, counts: Floats, part: Fraction) -> Regression:
         """Take Newton steps for a part of the budget, from the classes' frequencies."""
-        n_records = float(counts.sum())
-        steps = n_steps(n_records, self._shift * math.sqrt(part))
+        n_records, shift = float(counts.sum()), self._shift * math.sqrt(part)
+        steps = n_steps(n_records, shift)
+        n_waves = wave_components(n_records, shift, self._n_classes)
+        self.public = self.public.with_waves(n_waves)
+        self._contributions.feature_map = self.public.feature_map
         newton = NewtonSteps(
-            self._public.points,
+            self.public.points,
             n_classes=self._n_classes,
             n_records=n_records,
             parts=[part / steps] * steps,
@@ -211,16 +228,18 @@ def learn_by_moments(
     classes: Array,
     n_records: int | None,
     class_weight: str | Mapping[Any, float] | None = None,
+    n_threads: int = 1,
 ) -> Published:
     """Publish a linear model of public features, calibrated against the labels."""
-    fit = MomentsFit(private, public, account, setting, n_classes=len(classes))
+    shape = {"n_classes": len(classes), "n_threads": n_threads}
+    fit = MomentsFit(private, public, account, setting, **shape)
     counts = fit.count(n_records, COUNT)
     found = fit.regress(counts, 1 - COUNT - CALIBRATION)
     n = float(counts.sum())
     models = [found.source()], [found.logits]
     stack = stacked(fit.summer, fit.spending, *models, n, CALIBRATION)
     return published_model(
-        public, table, found, stack, classes, class_weight, fit.spending.steps
+        fit.public, table, found, stack, classes, class_weight, fit.spending.steps
     )
 
 
@@ -237,7 +256,8 @@ def published_model(
     """Return the model as a pipeline (features, then regressions) and its labels."""
     features = PublicFeatures.of(public.feature_map, table.schema)
     biases = stack.biases + weight_biases(class_weight, classes, stack.probabilities())
-    model = pipeline_of(features, found.weights, stack, biases, classes, forest)
+    weights = public.feature_map.cell_weights(found.weights)
+    model = pipeline_of(features, weights, stack, biases, classes, forest)
     if len(public.table) == len(table):  # every point's logits are there
         shares = stack.probabilities(biases)
     else:
@@ -288,10 +308,11 @@ def learn_labels_by_moments(
     *,
     classes: Array,
     class_weight: str | Mapping[Any, float] | None = None,
+    n_threads: int = 1,
 ) -> Published:
     """Publish the sum of each class's features once; every step after it is free."""
     columns = 1 if len(classes) == 2 else len(classes)
-    records = _contributions(private, public, None)
+    records = _contributions(private, public, None, n_threads)
     summer = Summer(records, account)
     summer.open(setting.make_moments())
     newton = NewtonSteps(

@@ -180,6 +180,7 @@ class SketchedFit:
         setting: Setting,
         *,
         n_classes: int,
+        n_threads: int = 1,
     ) -> None:
         self._records = CellContributions(
             private.table,
@@ -187,6 +188,7 @@ class SketchedFit:
             outline.grids,
             units=private.units,
             keys=None if private.units is None else private.keys,
+            n_threads=n_threads,
         )
         self._outline, self._n_classes, self._seed = outline, n_classes, account.seed
         self.summer = Summer(self._records, account)
@@ -249,6 +251,7 @@ def learn_by_sketch(
     classes: Array,
     n_records: int | None,
     class_weight: str | Mapping[Any, float] | None = None,
+    n_threads: int = 1,
     panel: Panel | None = None,
     missing: bool = True,
 ) -> Published:
@@ -256,7 +259,8 @@ def learn_by_sketch(
 
     ``missing`` says whether made-up records may have missing values.
     """
-    fit = SketchedFit(private, outline, account, setting, n_classes=len(classes))
+    shape = {"n_classes": len(classes), "n_threads": n_threads}
+    fit = SketchedFit(private, outline, account, setting, **shape)
     found = fit.sketch(SKETCH)
     fit.warn_of_noise(found)
     rest = 1 - SKETCH - (0 if panel is None else VOTES + CALIBRATION)

@@ -104,7 +104,7 @@ class LinearMap:
 
     def lengths(self, block_lengths: Ints) -> Ints:
         """Return each record's squared length in units of `LENGTH_UNIT`, rounded up."""
-        squares = np.array([weight**2 for weight, _, _ in self._parts])
+        squares = np.array([weight**2 for weight in self.weights if weight])
         total = -(-(block_lengths @ squares) // LENGTH_UNIT)
         good = (block_lengths >= 0).all(axis=1) & (total <= LARGEST_LENGTH)
         return np.where(good, total, -1)

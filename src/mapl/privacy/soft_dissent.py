@@ -191,15 +191,10 @@ def on_grid(probabilities: Floats) -> Array:
         good = (probabilities >= 0).all(axis=-1) & (total[..., 0] > 0)
         good &= np.isfinite(total[..., 0])
         scaled = np.where(good[..., None], probabilities / total * GRID, 0.0)
-    if probabilities.shape[-1] == 2:  # the same, and quicker
-        second = np.where(good, np.floor(scaled[..., 1] + 0.5), 0)
-        first = np.where(good, GRID - second, 0)
-        return np.stack((first, second), axis=-1).astype(np.uint8)
-    whole = np.floor(scaled)
-    lacking = np.where(good, GRID - whole.sum(axis=-1), 0)
-    order = np.argsort(-(scaled - whole), axis=-1, kind="stable")
-    rank = np.argsort(order, axis=-1, kind="stable")
-    return (whole + (rank < lacking[..., None])).astype(np.uint8)
+    # Sums up to a class are rounded: then the whole adds up, and no entry is off by 1.
+    below = np.floor(np.cumsum(scaled, axis=-1)[..., :-1] + 0.5)
+    ends = np.where(good, GRID, 0)[..., None]
+    return np.diff(below, axis=-1, prepend=0.0, append=ends).astype(np.uint8)
 
 
 def expected_price(shares: Array, guess: Ints) -> Ints:

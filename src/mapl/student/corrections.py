@@ -10,7 +10,7 @@ import numpy as np
 from mapl.arrays import Floats
 from mapl.privacy.gradients import WEIGHT_GRID
 
-_TREES, _LEAF_NOISE, _SMALLEST_LEAF = 100, 0.06, 5
+_TREES, _LEAF_NOISE, _SMALLEST_LEAF = 50, 0.06, 5
 _GAIN = 8  # logits of a share that is 1 larger
 _COARSE = 2**10  # steps of a logit of 1 where it is a feature of a tree
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from mapl.arrays import Bools, Floats, Ints, Singles
 from mapl.privacy.gradients import RESIDUAL_GRID, exact_weights, probabilities_of
-from mapl.privacy.moments import LARGEST_WEIGHT, LENGTH_UNIT, LinearMap, NoisySum
+from mapl.privacy.moments import LARGEST_WEIGHT, LENGTH_UNIT, NoisySum
 from mapl.privacy.questions import Question
 
 _CUT = 0.1  # of all length: what contributions exceed their bound by
@@ -32,6 +32,8 @@ _NEAR = 10.0 ** np.arange(-0.5, 0.6, 0.5)  # around the best for one common vari
 _RATIOS = (0.0, 0.1, 0.3, 1.0, 3.0)  # of the waves' prior variance to that of the rest
 _TWO_CLASS_WAVES = 3  # quarters: the weight of the waves, which are worth more where
 # there are more classes
+_TWO_CLASS_COMPONENTS, _FEWEST_COMPONENTS = 120, 100
+_COMPONENTS = 4.7  # of waves, times the root of records times shift
 _LEAD = 4.0  # of twice the log-likelihood: the least for which waves are kept
 _LEAST_NOISE = 1e-4  # squared, relative to the largest curvature
 _LEAST_SIGNAL = 0.01  # share of a direction that is signal, at a prior variance of 1
@@ -40,7 +42,7 @@ _RAREST = 1e-3  # frequency that is started from, at least
 _EVEN, _EVEN_CONSTANT = 0.5, 0.01  # log-frequencies that hardly differ; then, how small
 # the constant's prior variance is: else its noise alone would choose the class
 _ROWS = 2**11  # of a product
-_ITERATIONS, _SOLVED = 12, 1e-8  # of conjugate gradients
+_ITERATIONS, _SOLVED = 12, 1e-6  # of conjugate gradients
 _FEWEST_STEPS, _MOST_STEPS = 2, 5
 
 
@@ -48,13 +50,12 @@ _FEWEST_STEPS, _MOST_STEPS = 2, 5
 class Points:
     """The public points in their own metric.
 
-    ``image`` has their vectors, ``n_additive`` of them before the waves, the constant
-    last. ``linear_map`` leads from a record's integers to such vectors, times ``grid``.
+    ``image`` has their components, ``n_additive`` of them before the waves, the
+    constant last; a record's integers are such components times ``grid``.
     """
 
     image: Singles
     n_additive: int
-    linear_map: LinearMap
     grid: int
 
 
@@ -63,6 +64,16 @@ def n_steps(n_records: float, shift: float) -> int:
     signal = max(n_records * shift, 1.0)
     steps = round(2 + math.log(signal / 900) / math.log(3))
     return min(max(steps, _FEWEST_STEPS), _MOST_STEPS)
+
+
+def wave_components(n_records: float, shift: float, n_classes: int) -> int:
+    """Return how many leading components of the waves to use, of each kind: what the
+    others say would drown in noise.
+    """
+    if n_classes == 2:
+        return _TWO_CLASS_COMPONENTS
+    found = _COMPONENTS * math.sqrt(max(n_records * shift, 1.0))
+    return max(_FEWEST_COMPONENTS, round(found))
 
 
 class NewtonSteps:
@@ -199,15 +210,8 @@ class NewtonSteps:
 
     def cell_weights(self, *, waves: bool) -> Floats:
         """Return the weights of a record's integers, as integers."""
-        linear_map = self._points.linear_map
-        start, found = 0, []
-        for m in linear_map.matrices:
-            stop = start + m.shape[1]
-            is_wave = stop > self._points.n_additive and stop < len(self.weights)
-            if waves or not is_wave:
-                found.append(m @ self.weights[start:stop] / self._points.grid)
-            start = stop
-        return exact_weights(np.concatenate(found))
+        kept = self.weights if waves else self.weights[~self._is_wave]
+        return exact_weights(kept / self._points.grid)
 
     @property
     def _is_wave(self) -> Bools:
@@ -414,6 +418,8 @@ def _conjugate_gradients(
         now = (rest * better).sum(axis=0)
         first = now if first is None else first
         solved = now <= _SOLVED * first  # further steps would follow rounding errors
+        if solved.all():
+            break
         direction = better + direction * (now / np.maximum(size, 1e-300))
         moved = matrix(direction)
         along = now / np.maximum((direction * moved).sum(axis=0), 1e-300)

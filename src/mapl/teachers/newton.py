@@ -12,8 +12,8 @@ from scipy.linalg import blas, lapack
 from mapl.arrays import Ints, Reals
 
 _MAX_ITER = 200
-_DECREMENT = 1e-5  # of Newton's method, as part of the loss, before its last step
-_KEEP_FACTOR = 0.5  # a Hessian serves on while the decrement falls by this
+_DECREMENT = 3e-6  # of Newton's method, as part of the loss, before its last step
+_KEEP_FACTOR = 0.7  # a Hessian serves on while the decrement falls by this
 _SHORTEST = 1e-6  # step that is tried
 _memory = threading.local()
 

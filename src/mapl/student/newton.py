@@ -110,6 +110,7 @@ class NewtonSteps:
         )
         self.waves = LARGEST_WEIGHT if columns > 1 else _TWO_CLASS_WAVES
         self._even = False
+        self._weighted: tuple[int, Singles] | None = None
         self._ratio: float | None = None  # of prior variances, by the first gradient
 
     @property
@@ -176,11 +177,7 @@ class NewtonSteps:
         probable weights, not to the most probable change.
         """
         used, weights = self._used(self.waves)
-        seen = self._image
-        if (weights != 1).any() or len(used) < seen.shape[1]:
-            seen = seen[:, used]
-            seen *= weights.astype(np.float32)
-        p = self._shares
+        seen, p = self._seen(self.waves), self._shares
         even = 1 / max(2, p.shape[1])
         least = _LEAST_CURVATURE * even * (1 - even)
         curvature = np.maximum(p * (1 - p), least) * (self._n / len(p))
@@ -201,7 +198,8 @@ class NewtonSteps:
         constant = _EVEN_CONSTANT if self._even else 1.0
         step = basis.solve(spread, waves, constant)
         step = (step - before if once else step) * weights[:, None]
-        moved = np.quantile(np.abs(self._image[:, used] @ step), 0.95, axis=0)
+        change = seen @ (step / weights[:, None]).astype(np.float32)
+        moved = np.quantile(np.abs(change), 0.95, axis=0)
         largest = _LARGEST_MOVES[p.shape[1] > 1]
         self.weights[used] += step * np.minimum(1.0, largest / np.maximum(moved, 1e-9))
         if first and waves == 0:
@@ -218,6 +216,16 @@ class NewtonSteps:
         is_wave = np.zeros(len(self.weights), dtype=np.bool_)
         is_wave[self._points.n_additive : -1] = True
         return is_wave
+
+    def _seen(self, waves: int) -> Singles:
+        """Return the points as a sum weighs their features; kept for the next step."""
+        if self._weighted is None or self._weighted[0] != waves:
+            used, weights = self._used(waves)
+            seen = self._image
+            if len(used) < seen.shape[1] or (weights != 1).any():
+                seen = seen[:, used] * weights.astype(np.float32)
+            self._weighted = waves, seen
+        return self._weighted[1]
 
     def _used(self, waves: int) -> tuple[Ints, Floats]:
         """Return which features a sum has, and the weight of each."""
@@ -313,8 +321,8 @@ class _Basis:
             for rows in _row_blocks(len(seen)):
                 turned = (seen[rows] @ vectors) ** 2
                 h += turned.T @ curvature[rows].astype(np.float32)
+        overlap = (vectors[is_wave].T @ vectors[is_wave]).astype(np.float64)
         vectors = vectors.astype(np.float64)
-        overlap = vectors[is_wave].T @ vectors[is_wave]
         return cls(
             seen=seen,
             curvature=curvature.astype(np.float32),

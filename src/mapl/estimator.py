@@ -13,18 +13,10 @@ from threadpoolctl import threadpool_limits
 from mapl.arrays import n_rows
 from mapl.errors import ParameterError
 from mapl.features.sketch import N_DRAWN
-from mapl.learners import (
-    PasswordsHidden,
-    default_classifier,
-    fit_labels,
-)
+from mapl.learners import PasswordsHidden, default_classifier, fit_labels
 from mapl.methods import sketched
 from mapl.methods.both import learn_by_both
-from mapl.methods.moments import (
-    PublicMap,
-    learn_by_moments,
-    learn_labels_by_moments,
-)
+from mapl.methods.moments import PublicMap, learn_by_moments, learn_labels_by_moments
 from mapl.methods.published import Published, distilled
 from mapl.methods.votes import Panel, learn_by_votes
 from mapl.parameters import (
@@ -38,11 +30,7 @@ from mapl.planning.settings import Setting
 from mapl.publish import certificate
 from mapl.records import private as records
 from mapl.records.containers import unwrapped
-from mapl.records.dictionary import (
-    Dictionary,
-    columns_by_schema,
-    groups_by_schema,
-)
+from mapl.records.dictionary import Dictionary, columns_by_schema, groups_by_schema
 from mapl.records.labels import checked_labels, classes_and_codes
 from mapl.records.private import PrivateRecords
 from mapl.records.schema import Schema
@@ -274,28 +262,20 @@ class PrivateClassifier(
                 classes=self.classes_,
                 on_abstain=self.on_abstain,
             )
-        n_threads = effective_n_jobs(self.n_jobs)
-        with threadpool_limits(n_threads):
-            published = self._learn_with_moments(
-                private, table, account, setting, n_threads
-            )
+        with threadpool_limits(effective_n_jobs(self.n_jobs)):
+            published = self._learn_with_moments(private, table, account, setting)
         if self.student is None:
             return published
         pool = pool if published.points is None else published.points.data
         return distilled(published, self._student(), pool, self.classes_, account.seed)
 
     def _learn_with_moments(
-        self,
-        private: PrivateRecords,
-        table: Table,
-        account: Account,
-        setting: Setting,
-        n_threads: int,
+        self, private: PrivateRecords, table: Table, account: Account, setting: Setting
     ) -> Published:
         params = {
             "classes": self.classes_,
             "class_weight": self.class_weight,
-            "n_threads": n_threads,
+            "n_threads": effective_n_jobs(self.n_jobs),
         }
         if isinstance(self._public_map, sketched.Outline):
             return sketched.learn_by_sketch(

@@ -15,11 +15,11 @@ from mapl.student.linear import LinearModel, class_logits
 from mapl.student.newton import (
     NewtonSteps,
     Points,
-    _conjugate_gradients,
     bound_by_mass,
     n_steps,
     wave_components,
 )
+from mapl.student.shrinkage import conjugate_gradients
 from mapl.student.stacking import Stack, stacked_probabilities
 
 GRID = 2**15
@@ -144,11 +144,11 @@ def test_more_signal_takes_more_steps() -> None:
     assert n_steps(10**9, 1.0) == 5
 
 
-def test_conjugate_gradients_solve_every_column() -> None:
+def testconjugate_gradients_solve_every_column() -> None:
     rng = np.random.default_rng(0)
     root = rng.normal(size=(6, 6))
     matrix, target = root @ root.T + np.eye(6), rng.normal(size=(6, 3))
-    found = _conjugate_gradients(lambda x: matrix @ x, lambda x: x, target)
+    found = conjugate_gradients(lambda x: matrix @ x, lambda x: x, target)
     np.testing.assert_allclose(matrix @ found, target, atol=2e-3)
 
 

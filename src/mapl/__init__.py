@@ -13,6 +13,7 @@ _HOMES = {
     "ABSTAIN": "mapl.privacy.votes",
     "NO_VOTE": "mapl.privacy.votes",
     "Answer": "mapl.privacy.answers",
+    "Budget": "mapl.release.account",
     "BudgetExceededError": "mapl.errors",
     "CertificateError": "mapl.errors",
     "ChargedDissent": "mapl.privacy.charged_dissent",
@@ -32,6 +33,8 @@ _HOMES = {
     "UnsupportedEventError": "mapl.errors",
     "Votes": "mapl.privacy.votes",
     "check_neighbours": "mapl.privacy.stable_release",
+    "load": "mapl.publish.loading",
+    "sweep": "mapl.trials",
 }
 _MODULES = {
     "accounting": "mapl.privacy.accounting",

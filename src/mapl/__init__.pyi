@@ -26,6 +26,9 @@ from mapl.privacy.votes import ABSTAIN as ABSTAIN
 from mapl.privacy.votes import NO_VOTE as NO_VOTE
 from mapl.privacy.votes import Votes as Votes
 from mapl.publish import certificate as certificate
+from mapl.publish.loading import load as load
+from mapl.release.account import Budget as Budget
+from mapl.trials import sweep as sweep
 
 __version__: str
 planner = planning

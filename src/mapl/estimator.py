@@ -6,17 +6,15 @@ from typing import Any
 
 import numpy as np
 from joblib import effective_n_jobs
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin
 from sklearn.utils import get_tags
 from threadpoolctl import threadpool_limits
 
 from mapl.arrays import n_rows
-from mapl.errors import ParameterError
-from mapl.features.sketch import N_DRAWN
-from mapl.learners import PasswordsHidden, default_classifier, fit_labels
+from mapl.learners import PasswordsHidden, fit_labels
 from mapl.methods import sketched
 from mapl.methods.both import learn_by_both
-from mapl.methods.moments import PublicMap, learn_by_moments, learn_labels_by_moments
+from mapl.methods.moments import learn_by_moments, learn_labels_by_moments
 from mapl.methods.published import Published, distilled
 from mapl.methods.votes import Panel, learn_by_votes
 from mapl.parameters import (
@@ -25,24 +23,21 @@ from mapl.parameters import (
     warn_of_noise,
     warn_unsafe_use,
 )
-from mapl.planning.choice import METHODS, choose_method, choose_setting
 from mapl.planning.settings import Setting
 from mapl.publish import certificate
-from mapl.records import private as records
-from mapl.records.containers import unwrapped
-from mapl.records.dictionary import Dictionary, columns_by_schema, groups_by_schema
-from mapl.records.labels import checked_labels, classes_and_codes
+from mapl.publish.released import Released
+from mapl.reading import ReadsRecords
+from mapl.records.dictionary import Dictionary, groups_by_schema
 from mapl.records.private import PrivateRecords
-from mapl.records.schema import Schema
-from mapl.records.table import Table, canonical_table, copy_of
-from mapl.records.validation import validate_pool, validate_records
-from mapl.rehearsal import rehearse
+from mapl.records.table import Table
 from mapl.release.account import Account
 from mapl.request import open_fit_account
 from mapl.student.prediction import StudentPredictions
 
 
 class PrivateClassifier(
+    ReadsRecords,
+    Released,
     StudentPredictions,
     PasswordsHidden,
     MetaEstimatorMixin,
@@ -221,13 +216,7 @@ class PrivateClassifier(
             delattr(self, name)  # nothing of an earlier fit may be left
         groups = groups_by_schema(self._dictionary, X, groups)
         self._grouped = groups is not None
-        self.method_ = choose_method(
-            self.method,
-            self.plan,
-            estimator=self.estimator,
-            mechanism=self.mechanism,
-            privacy=self.privacy,
-        )
+        self.method_ = self._choose_method()
         private, table, pool = self._read(X, y, groups, X_public)
         account = open_fit_account(self, private, table)
         if self.plan_ is None:  # one class: there is nothing to ask
@@ -312,118 +301,6 @@ class PrivateClassifier(
         if published.points is not None:
             self.made_up_points_ = published.points.data
         warn_of_lacking_classes(self)
-
-    # What goes in -----------------------------------------------------------------
-
-    def _read(
-        self, X: Any, y: Any, groups: Any, X_public: Any
-    ) -> tuple[PrivateRecords, Table, Any]:
-        """Return the private records, and the public pool in two forms: canonical for
-        teachers, untouched for the student.
-
-        Private cells are converted when all that is public has been tried.
-        """
-        X, y, groups = unwrapped(X), unwrapped(y), unwrapped(groups)
-        strict = self.on_invalid == "error"
-        if strict or self.privacy == "labels":
-            checked = self._validate(X, reset=True, private=self.privacy != "labels")
-            # A check converts whole columns: private ones are taken as they came.
-            X = checked if self.privacy == "labels" else X
-        if strict:
-            y = checked_labels(y)
-        records.check_lengths(X, y, groups)
-        declared = self.classes
-        if declared is None and self._dictionary is not None:
-            declared = self._dictionary.classes or None
-        self.classes_, codes = classes_and_codes(y, declared)
-        self._declared = declared is not None
-        if X_public is not None:
-            fresh = not (strict or self.privacy == "labels")
-            pool = validate_pool(self, X_public, reset=fresh)
-        elif self.privacy == "labels" and self.method_ == "moments":
-            pool = X
-        elif self.privacy == "labels":
-            X, codes, groups, pool = records.split_public_features(
-                X, codes, groups, seed=self.random_state or 0
-            )
-        else:
-            pool = None
-        table, pool = self._public_points(pool)
-        self._rehearse(table, pool)
-        private = records.private_records(
-            canonical_table(X, table.schema),
-            codes,
-            groups,
-            takes_missing=self._rehearsal.takes_missing,
-            on_invalid=self.on_invalid,
-            privacy=self.privacy,
-        )
-        return private, table, pool
-
-    def _public_points(self, pool: Any) -> tuple[Table, Any]:
-        """Return the public points in canonical form and untouched; where there are
-        few or none, made-up ones that follow the data dictionary.
-        """
-        self._outline: sketched.Outline | None = None
-        self.n_public_ = 0 if pool is None else n_rows(pool)
-        schema = None if self._dictionary is None else self._dictionary.schema
-        if schema is not None and self.n_public_ < sketched.FEW_PUBLIC:
-            given = None if pool is None else canonical_table(pool, schema)
-            self._outline = sketched.outline_for(self._dictionary, given, self)
-            table = self._outline.points(sketched.N_REHEARSED)
-            if not hasattr(self, "n_features_in_"):
-                self._validate(table.data, reset=True)
-            return table, copy_of(table.data)
-        if pool is None:
-            raise ParameterError(sketched.NOTHING_PUBLIC)
-        pool = copy_of(pool)  # a student may write to it
-        return canonical_table(pool, schema or Schema.of(pool)), pool
-
-    def _rehearse(self, table: Table, pool: Any) -> None:
-        """Choose what to run, and try what can fail for a public reason."""
-        if self.method_ != "votes" and len(self.classes_) > 1:
-            self._public_map: Any = self._outline or self._map_of(table)
-        self.n_teachers_, self.plan_ = choose_setting(
-            self.plan,
-            method=self.method_,
-            mechanism=self.mechanism,
-            n_teachers=self.n_teachers,
-            n_points=N_DRAWN if self._outline else self.n_public_,
-            n_classes=len(self.classes_),
-            epsilon=float(self.epsilon),
-            delta=float(self.delta),
-            n_records=self.n_records,
-        )
-        teacher = None if self.method_ == "moments" else self._estimator()
-        own = self.student is not None or self.method_ == "votes"
-        student = self._student() if own else None
-        soft = self.plan_ is not None and self.plan_.name in ("dissent", *METHODS)
-        self._rehearsal = rehearse(
-            teacher, student, table, pool, self.classes_, soft=soft
-        )
-
-    def _map_of(self, table: Table) -> PublicMap | None:
-        """Return features of the public points. Where none can be made, there are
-        votes alone, unless moments were asked for.
-        """
-        try:
-            with threadpool_limits(effective_n_jobs(self.n_jobs)):
-                return PublicMap.or_error(table, seed=self.random_state or 0)
-        except ParameterError:
-            if self.method != "auto" or self.estimator is None:
-                raise
-            self.method_ = "votes"
-            return None
-
-    def _validate(self, X: Any, *, reset: bool, private: bool = False) -> Any:
-        X = columns_by_schema(self._dictionary, X)
-        return validate_records(self, X, reset=reset, private=private)
-
-    def _estimator(self) -> Any:
-        return default_classifier() if self.estimator is None else self.estimator
-
-    def _student(self) -> Any:
-        return clone(self._estimator() if self.student is None else self.student)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -57,8 +57,32 @@ def check_parameters(model: Any, dictionary: Dictionary | None) -> None:
     seed_of(model.random_state)
 
 
+_WEAK_EPSILON, _WEAK_DELTA = 20.0, 1e-3
+
+
 def warn_unsafe_use(model: Any) -> None:
-    """Warn of searches over private records, and of a delta that is too large."""
+    """Warn of searches over private records, and of parameters that protect nobody."""
+    if model.epsilon > _WEAK_EPSILON:
+        warnings.warn(
+            f"epsilon {model.epsilon:g} protects hardly anybody: probabilities may "
+            f"change by a factor e^{model.epsilon:g}. Values up to 8 are usual.",
+            PrivacyWarning,
+            stacklevel=3,
+        )
+    if model.delta > _WEAK_DELTA:
+        warnings.warn(
+            f"delta {model.delta:g} is large: with that probability, anything about a "
+            "person may come out. Take at most 1/(10 x number of people).",
+            PrivacyWarning,
+            stacklevel=3,
+        )
+    teachers, records = model.n_teachers, model.n_records
+    if records is not None and teachers != "auto" and teachers > records:
+        warnings.warn(
+            f"There are more teachers ({teachers:,}) than records ({records:,}): most "
+            "of them learn nothing.",
+            stacklevel=3,
+        )
     if in_model_selection():
         message = MODEL_SELECTION.format(epsilon=model.epsilon)
         warnings.warn(message, PrivacyWarning, stacklevel=3)

@@ -152,7 +152,7 @@ def test_a_model_that_teachers_corrected_loads_and_predicts(
     run("predict", out, folder / "test.csv", "--out", found)
     assert set(pd.read_csv(found)["prediction"]) <= {"no", "yes"}
     records = pd.read_csv(folder / "test.csv", dtype=str)
-    here = bundle._predicted(out / "model.skops", records)
+    here = bundle._predicted(out / "model.skops", records)["labels"]
     assert here == pd.read_csv(found)["prediction"].tolist()
 
 
@@ -164,7 +164,8 @@ def test_a_student_of_votes_alone_loads_and_predicts(
     signed = json.loads((out / "certificate.json").read_text())
     assert signed["mechanism"] == "dissent"
     records = pd.read_csv(folder / "test.csv", dtype=str)
-    assert set(bundle._predicted(out / "model.skops", records)) <= {"no", "yes"}
+    found = bundle._predicted(out / "model.skops", records)
+    assert set(found["labels"]) <= {"no", "yes"}
 
 
 def test_an_estimator_without_any_record_is_a_fit_too(
@@ -205,7 +206,9 @@ def test_certificate_verify_recomputes_and_refuses(
     path = learned / "certificate.json"
     shown = json.loads(run("certificate", "verify", path, "--json").stdout)
     assert shown["holds"]
-    assert shown["model"].endswith("model.skops")
+    assert shown["files"] == str(learned)
+    assert shown["not_covered"] == []
+    assert "There is no signature" in shown["proves"]
     tampered = json.loads(path.read_text())
     tampered["epsilon"] = 0.1
     other = tmp_path / "certificate.json"
@@ -233,7 +236,7 @@ def test_a_model_with_code_in_it_is_not_loaded(
         in run("predict", tmp_path, folder / "test.csv", *out, code=2).stderr
     )
     signed = certificate.read(tmp_path / "certificate.json")
-    resigned = certificate.with_model(signed, tmp_path / "model.skops")
+    resigned = certificate.with_files(signed, [tmp_path / "model.skops"])
     certificate.write(resigned, tmp_path / "certificate.json")
     refused = run("predict", tmp_path, folder / "test.csv", *out, code=2)
     assert "not trusted: click.testing.CliRunner" in refused.stderr
@@ -419,9 +422,9 @@ def test_more_input_errors_are_one_line(
     frame = pd.read_csv(folder / "private.csv")
     public = ("--public", folder / "public.parquet")
     kwargs = ("--target", "rich", "--epsilon", 4, "--out", tmp_path / "out", *classes)
-    frame.to_csv(tmp_path / "semicolons.csv", index=False, sep=";")
-    message = run("learn", tmp_path / "semicolons.csv", *public, *kwargs, code=2).stderr
-    assert "separated by commas?" in message
+    frame.to_csv(tmp_path / "carets.csv", index=False, sep="^")
+    message = run("learn", tmp_path / "carets.csv", *public, *kwargs, code=2).stderr
+    assert "Say it with --sep" in message
     strange = pd.read_csv(folder / "test.csv").assign(rich="perhaps")
     strange.to_csv(tmp_path / "strange.csv", index=False)
     exam = ("--test", tmp_path / "strange.csv")
@@ -442,7 +445,7 @@ def test_more_input_errors_are_one_line(
     for name in ("certificate.json",):
         (tmp_path / name).write_bytes((learned / name).read_bytes())
     message = run("predict", tmp_path, folder / "test.csv", *out, code=2).stderr
-    assert "model.skops: No such file" in message
+    assert "model.skops was certified, and is not there" in message
 
 
 def test_codes_keep_their_zeros(learned: Path, folder: Path, tmp_path: Path) -> None:
@@ -807,8 +810,8 @@ def test_a_folder_that_mapl_did_not_write_is_refused(
     X, y = np.arange(8.0)[:, None], np.arange(8) % 2
     model = tmp_path / "model.skops"
     skops.io.dump(LogisticRegression().fit(X, y), model)
-    signed = certificate.with_model(
-        certificate.read(learned / "certificate.json"), model
+    signed = certificate.with_files(
+        certificate.read(learned / "certificate.json"), [model]
     )
     certificate.write(signed, tmp_path / "certificate.json")
     out = ("--out", tmp_path / "labels.csv")
@@ -818,13 +821,13 @@ def test_a_folder_that_mapl_did_not_write_is_refused(
     whole.steps[-1][1].weights = np.ones((99, 1))
     skops.io.dump(whole, model)
     certificate.write(
-        certificate.with_model(signed, model), tmp_path / "certificate.json"
+        certificate.with_files(signed, [model]), tmp_path / "certificate.json"
     )
     message = run("predict", tmp_path, folder / "test.csv", *out, code=2).stderr
     assert "leads out of its bounds" in message
     model.write_bytes(b"no archive")
     certificate.write(
-        certificate.with_model(signed, model), tmp_path / "certificate.json"
+        certificate.with_files(signed, [model]), tmp_path / "certificate.json"
     )
     message = run("predict", tmp_path, folder / "test.csv", *out, code=2).stderr
     assert "cannot be read as a model" in message
@@ -835,7 +838,9 @@ def test_a_model_that_crashes_does_so_apart(
 ) -> None:
     records = pd.read_csv(folder / "test.csv", dtype=str)
     found = bundle._predicted(learned / "model.skops", records)
-    assert set(found) == {"no", "yes"}
+    assert set(found["labels"]) == {"no", "yes"}
+    assert found["classes"] == ["no", "yes"]
+    np.testing.assert_allclose(np.sum(found["shares"], axis=0), 1)
     monkeypatch.setattr(bundle, "_START", "import os; os.abort()")
     with pytest.raises(CertificateError, match="crashed, or took too long"):
         bundle.predict_apart(learned / "model.skops", records)

@@ -101,7 +101,7 @@ def test_models(folder: Path, edits: Any, model: str) -> None:
     path = target / "model.skops"
     path.write_bytes(mutated(path.read_bytes(), edits))
     signed = certificate.read(target / "certificate.json")
-    resigned = certificate.with_model(signed, path)
+    resigned = certificate.with_files(signed, [path])
     certificate.write(resigned, target / "certificate.json")
     run("predict", target, folder / "public.csv", "--out", folder / "out.csv")
 

@@ -297,7 +297,7 @@ def test_a_sketch_is_published_with_pictures(tmp_path: Path, grouped: bool) -> N
         delta=1e-5,
     )
     signed = write_sketch(tmp_path, found)
-    assert certificate.verify(signed, model=tmp_path / "points.parquet") <= 2
+    assert certificate.verify(signed, folder=tmp_path) <= 2
     points = pd.read_parquet(tmp_path / "points.parquet")
     assert points["age"].median() == pytest.approx(X["age"].median(), abs=5)
     assert (points["town"] == "Bath").mean() == pytest.approx(1 / 3, abs=0.05)

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from mapl import PrivateClassifier, certificate
-from mapl.errors import CertificateError
+from mapl.errors import CertificateError, ParameterError
 from mapl.privacy.events import GaussianEvent
+from mapl.publish import signing
 
 
 def gaussian(sigma: str) -> dict[str, Any]:
@@ -31,8 +32,9 @@ def test_a_certificate_survives_a_file_and_holds(tmp_path: Path) -> None:
     model = tmp_path / "model"
     model.write_bytes(b"a model")
     path = tmp_path / "certificate.json"
-    certificate.write(certificate.with_model(made(), model), path)
+    certificate.write(certificate.with_files(made(), [model]), path)
     read = certificate.read(path)
+    assert certificate.verify(read, folder=tmp_path) == read["epsilon"]
     assert certificate.verify(read, model=model) == read["epsilon"]
     assert "at most a factor 2.525" in read["guarantee"]
 
@@ -53,9 +55,8 @@ def test_a_certificate_survives_a_file_and_holds(tmp_path: Path) -> None:
         ({"epsilon": 10**400}, "epsilon must be a finite number"),
         ({"events": [{"kind": "gaussian/1"}] * 2000}, "more than 1000 events"),
         ({"public": [1]}, "cannot be read"),
-        ({"public": [1], "form": "mapl certificate/1"}, "cannot be read"),
         ({"events": [gaussian("1e999999999")]}, "must be a rational number"),
-        ({"form": "mapl certificate/3"}, "unknown to this version"),
+        ({"form": "mapl certificate/4"}, "unknown to this version"),
         ({"extra": 1}, "must have the fields"),
         ({"events": [{"kind": "magic/1"}]}, "cannot be read.*unknown to this version"),
         ({"events": [{"kind": "gaussian/1"}]}, "cannot be read.*must have the fields"),
@@ -67,6 +68,11 @@ def test_a_tampered_certificate_is_refused(
 ) -> None:
     with pytest.raises(CertificateError, match=message):
         certificate.verify({**made(), **change})
+    old = {"public": [1], "form": "mapl certificate/1"}
+    with pytest.raises(CertificateError, match="cannot be read"):
+        certificate.verify(earlier(**old))
+    with pytest.raises(CertificateError, match="JSON object"):
+        certificate.verify([1])  # type: ignore[arg-type]
 
 
 def test_a_factor_beyond_floats_is_not_understated() -> None:
@@ -85,9 +91,98 @@ def test_another_model_is_refused(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     one.write_bytes(b"1")
     two.write_bytes(b"2")
-    signed = certificate.with_model(made(), one)
+    signed = certificate.with_files(made(), [one])
     with pytest.raises(CertificateError, match="its digest differs"):
         certificate.verify(signed, model=two)
+    one.write_bytes(b"3")
+    with pytest.raises(CertificateError, match="its digest differs"):
+        certificate.verify(signed, folder=tmp_path)
+    one.unlink()
+    with pytest.raises(CertificateError, match="is not there"):
+        certificate.verify(signed, folder=tmp_path)
+
+
+def earlier(form: str = "mapl certificate/2", **change: Any) -> dict[str, Any]:
+    """A certificate as an earlier version wrote it."""
+    fields = ("files", "seal", "signature")
+    common = {name: value for name, value in made().items() if name not in fields}
+    return common | {"form": form, "model_sha256": None} | change
+
+
+@pytest.mark.parametrize("mechanism", ["dissent", "sketch"])
+def test_certificates_of_earlier_versions_are_still_verified(
+    tmp_path: Path, mechanism: str
+) -> None:
+    name = {"dissent": "model.skops", "sketch": "points.parquet"}[mechanism]
+    (tmp_path / name).write_bytes(b"1")
+    digest = certificate.digest(tmp_path / name)
+    old = earlier(model_sha256=digest, mechanism=mechanism)
+    assert certificate.verify(old, folder=tmp_path) < 1
+    assert certificate.not_covered(old, tmp_path) == []
+    (tmp_path / name).write_bytes(b"2")
+    with pytest.raises(CertificateError, match="digest differs"):
+        certificate.verify(old, folder=tmp_path)
+
+
+def every_edit() -> Any:
+    """Each field of a certificate, changed so that all else still fits."""
+    edited = {
+        "mapl": "9.9",
+        "epsilon": 5.0,
+        "unit": "all records of one group",
+        "mechanism": "noisy-max",
+        "public": {"n_teachers": 251},
+        "ledger": "a good one",
+        "files": {"model.skops": "0" * 64},
+    }
+    return [{name: value} for name, value in edited.items()]
+
+
+@pytest.mark.parametrize("edit", every_edit(), ids=str)
+def test_an_edited_field_breaks_the_seal(edit: dict[str, Any]) -> None:
+    changed = {**made(), **edit}
+    if "unit" in edit:
+        changed |= certificate.protection(grouped=True)
+    changed["guarantee"] = certificate._guarantee(
+        changed["epsilon"], 1e-5, changed["neighbours"]
+    )
+    with pytest.raises(CertificateError, match="edited"):
+        certificate.verify(changed)
+
+
+@pytest.mark.parametrize("files", [{}, [], {"../x": "0"}, {1: "0"}], ids=str)
+def test_names_of_files_must_be_names(tmp_path: Path, files: Any) -> None:
+    changed = certificate.sealed({**made(), "files": files})
+    with pytest.raises(CertificateError, match="names no files"):
+        certificate.verify(changed, folder=tmp_path)
+
+
+def test_a_signature_says_who_made_a_certificate(tmp_path: Path) -> None:
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    shown = [signing.new_key(path).read_bytes() for path in (mine, other)]
+    assert mine.stat().st_mode & 0o777 == 0o600
+    signed = certificate.signed(made(), signing.read_key(mine))
+    back = json.loads(json.dumps(signed))
+    assert certificate.verify(back, public_key=shown[0]) < 1
+    assert "signed by the key" in certificate.standing(back, checked_key=True)
+    assert "not checked" in certificate.standing(back, checked_key=False)
+    with pytest.raises(CertificateError, match="not of this certificate by this key"):
+        certificate.verify(back, public_key=shown[1])
+    with pytest.raises(CertificateError, match="not signed"):
+        certificate.verify(made(), public_key=shown[0])
+    resealed = certificate.sealed(back | {"ledger": "another"})
+    resealed["signature"] = back["signature"]
+    with pytest.raises(CertificateError, match="not of this certificate"):
+        certificate.verify(resealed, public_key=shown[0])
+    with pytest.raises(ParameterError, match="is there already"):
+        signing.new_key(mine)
+    mine.with_name("mine.pub").unlink()
+    with pytest.raises(ParameterError, match="is there already"):
+        signing.new_key(mine)
+    with pytest.raises(ParameterError, match="Ed25519 private key"):
+        signing.read_key(tmp_path / "other.pub")
+    with pytest.raises(ParameterError, match="Ed25519 key in PEM"):
+        certificate.verify(back, public_key=b"nonsense")
 
 
 def test_seeded_noise_makes_a_worthless_certificate() -> None:

@@ -82,7 +82,8 @@ class Inputs:
             raise ParameterError(
                 f"{self.private} has a line that cannot be read: it has another number "
                 "of cells than the first line, an open quote, or bytes that are not "
-                "UTF-8. See mapl check, or leave such lines out with --on-invalid drop."
+                "UTF-8 (--encoding latin-1?). See mapl check, or leave such lines out "
+                "with --on-invalid drop."
             )
         labels = file.texts[self.target]
         kept = [not is_missing(label, classes) for label in labels]

@@ -15,6 +15,7 @@ from click.core import ParameterSource
 from mapl.cli.inputs import Inputs, read_public_side
 from mapl.cli.output import (
     FILE,
+    csv_options,
     delta_option,
     errors_in_one_line,
     json_option,
@@ -22,7 +23,8 @@ from mapl.cli.output import (
     show_result,
     split_at_commas,
 )
-from mapl.cli.score import SHOWN, score_model
+from mapl.cli.results import foreseen, summary_of
+from mapl.cli.score import SHOWN, baseline_score, score_model
 from mapl.errors import ParameterError, positive, probability
 
 ESTIMATORS = {
@@ -164,8 +166,25 @@ _OVERLAP = "; public records may be private ones, too (--allow-overlap)"
     help="Folder for the four files.",
 )
 @overwrite_option
+@click.option(
+    "--sign",
+    type=FILE,
+    help="Ed25519 key in PEM that signs the certificate (mapl certificate key).",
+)
+@click.option(
+    "--baseline",
+    is_flag=True,
+    help="With --test: also fit scikit-learn's boosting without privacy, and show what "
+    "privacy cost. Its score is private: it is shown here and written nowhere.",
+)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Show what would be released at which price, and release nothing.",
+)
 @json_option
 @errors_in_one_line
+@csv_options
 def learn(
     private: Path,
     target: str | None,
@@ -181,10 +200,13 @@ def learn(
     test_is_public: bool,
     out: Path,
     overwrite: bool,
+    sign: Path | None,
+    baseline: bool,
+    dry_run: bool,
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Learn a private classifier from the records in PRIVATE (CSV or Parquet).
+    """Learn a private classifier from the records in PRIVATE (CSV, Parquet, Excel).
 
     Writes a folder that may be published: model.skops (the model with the encoding of
     its columns, loads without pickle), certificate.json (the guarantee and what it
@@ -192,8 +214,12 @@ def learn(
     and report.html (all this for a reader).
     """
     budget = _budget(settings)
-    from mapl.publish.bundle import FILES, new_folder, write_bundle, write_report
+    from mapl.publish.bundle import FILES, new_folder, write_bundle
+    from mapl.publish.signing import read_key
 
+    key = None if sign is None else read_key(sign)
+    if baseline and test is None:
+        raise ParameterError("--baseline needs --test: records to compare scores on.")
     columns = {"drop": split_at_commas(drop), "categories": split_at_commas(categories)}
     data = read_public_side(
         private, schema, pool, target=target, groups=groups, **columns
@@ -205,26 +231,30 @@ def learn(
     model = _make_classifier(settings, budget, names)
     prepared = _Prepared.of(data, model)
     test_table = None if test is None else read_test_file(test, data, target, names)
+    if dry_run:
+        show_result(foreseen(model, prepared.points, names, settings), as_json)
+        return
     records = data.read_records(names, on_invalid=settings["on_invalid"])
     shown = data.public is not None
     if shown and not allow_overlap and settings["on_invalid"] == "error":
         records.refuse_overlap(data.public)
-    with new_folder(out, FILES, overwrite=overwrite):
+    with new_folder(out, FILES, overwrite=overwrite) as made:
         X = prepared.encode(data, records)
         model.fit(X, records.labels, X_public=prepared.points, groups=records.groups)
         whole = prepared.whole(model.student_)
         if allow_overlap:
             model.certificate_["public"]["assumed"] += _OVERLAP
         points = getattr(model, "made_up_points_", data.public)
-        signed = write_bundle(out, whole, model, points)
-        score = None
-        if test_table is not None:
-            score = score_model(whole, test_table, data, target, model)
-        if test_is_public:
-            write_report(out, signed, model, score)
-    summary = _summary(model, signed, out)
+        score, failed = _score(whole, test_table, data, target, model)
+        shown_score = score if test_is_public else None
+        signed = write_bundle(made, whole, model, points, score=shown_score, key=key)
+    if failed is not None:
+        raise failed
+    summary = summary_of(model, signed, out)
     if score is not None:
         summary |= {name: score[name] for name in SHOWN if name in score}
+        if baseline:
+            summary |= baseline_score(records, test_table, data, target, names)
     show_result(summary, as_json)
 
 
@@ -372,6 +402,20 @@ def estimator_by_name(name: str) -> Any:
 # Results ----------------------------------------------------------------------------
 
 
+def _score(
+    model: Any, table: Any, data: Inputs, target: str, fitted: Any
+) -> tuple[dict[str, Any] | None, Exception | None]:
+    """Return the score, if there is a test file, or why there is none: what was paid
+    for is written all the same.
+    """
+    if table is None:
+        return None, None
+    try:
+        return score_model(model, table, data, target, fitted), None
+    except Exception as error:
+        return None, error
+
+
 def read_test_file(path: Path, data: Inputs, target: str, classes: list[str]) -> Any:
     """Read the test file; what is wrong with it shows before anything is spent."""
     from mapl.records.files import as_texts, check_column, is_missing, read_table
@@ -389,28 +433,3 @@ def read_test_file(path: Path, data: Inputs, target: str, classes: list[str]) ->
             f"{path} has a {target!r} that is not among --classes {','.join(classes)}."
         )
     return table
-
-
-def _summary(fitted: Any, signed: dict[str, Any], out: Path) -> dict[str, Any]:
-    """Return what is printed; its keys are those of ``--json``."""
-    from mapl.privacy.votes import ABSTAIN
-
-    answered = int((fitted.public_labels_ != ABSTAIN).sum())
-    n_points = len(fitted.public_labels_)
-    asked = {
-        "public_points": n_points,
-        "answered": answered,
-        "abstained": n_points - answered,
-    }
-    if hasattr(fitted, "made_up_points_"):
-        asked = {"public_points": fitted.n_public_, "made_up_records": n_points}
-    return {
-        "epsilon": signed["epsilon"],
-        "delta": signed["delta"],
-        "paid_before": fitted.paid_before_,
-        "method": fitted.method_,
-        "teachers": fitted.n_teachers_,
-        **asked,
-        "guarantee": signed["guarantee"],
-        "folder": str(out),
-    }

@@ -36,6 +36,31 @@ overwrite_option = click.option(
 _EXIT_CODES = {BudgetExceededError: 3, LedgerCorruptedError: 4}
 
 
+def csv_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add how CSV files are written; stands below `errors_in_one_line`."""
+
+    @click.option(
+        "--sep",
+        help="What separates the cells of CSV files, such as ; or tab; default: what "
+        "the line of names shows.",
+    )
+    @click.option(
+        "--encoding",
+        help="Encoding of CSV files, such as latin-1; default: UTF-8, with or without "
+        "a mark.",
+    )
+    @wraps(command)
+    def wrapped(
+        *args: Any, sep: str | None, encoding: str | None, **kwargs: Any
+    ) -> Any:
+        from mapl.records.files import reading
+
+        with reading(sep=sep, encoding=encoding):
+            return command(*args, **kwargs)
+
+    return wrapped
+
+
 def errors_in_one_line(command: Callable[..., Any]) -> Callable[..., Any]:
     """Show an error or a warning in one line, and exit with the error's code."""
 

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from mapl.cli.output import (
+    FILE,
     NEW_FILE,
+    csv_options,
     delta_option,
     errors_in_one_line,
     json_option,
     show_table,
 )
-from mapl.errors import positive, probability
+from mapl.errors import ParameterError, integer, positive, probability
 
 if TYPE_CHECKING:
     from mapl.planning import Plan
@@ -65,8 +67,16 @@ if TYPE_CHECKING:
     type=NEW_FILE,
     help="Draw labels against epsilon into this file: PNG, SVG or PDF.",
 )
+@click.option(
+    "--data",
+    type=FILE,
+    help="Labelled records that are not private: tries what accuracy to expect for "
+    "several epsilons, and --epsilon, with --records private ones. --plot draws that.",
+)
+@click.option("--target", help="Column of --data with the labels.")
 @json_option
 @errors_in_one_line
+@csv_options
 def plan(
     records: int,
     queries: int | None,
@@ -76,6 +86,8 @@ def plan(
     vc_dim: float | None,
     failure_prob: float,
     plot: Path | None,
+    data: Path | None,
+    target: str | None,
     as_json: bool,
     **errors_and_delta: float,
 ) -> None:
@@ -84,10 +96,19 @@ def plan(
     With --json, save the output and run exactly that: mapl learn --plan FILE.
     """
     from mapl import planning
-    from mapl.cli.plots import draw_plan, new_figure
+    from mapl.cli.plots import draw_plan, draw_sweep, new_figure
     from mapl.publish.meaning import beliefs
 
     probability(failure_prob=failure_prob)
+    if data is not None:
+        tried = _try_epsilons(data, target, epsilon, records, errors_and_delta["delta"])
+        if plot is not None:
+            draw_sweep(tried, new_figure(plot, 7, 4), plot)
+        if as_json:
+            click.echo(json.dumps({"expected": tried}))
+            return
+        _show_sweep(tried, records)
+        return
     if vc_dim is not None:
         positive(vc_dim=vc_dim)
     from mapl.features.sketch import N_DRAWN
@@ -112,6 +133,46 @@ def plan(
         click.echo("\n" + _paper_in_words(result["paper"], failure_prob))
     if plot is not None:
         click.echo(f"\nWrote {plot}.")
+
+
+def _try_epsilons(
+    path: Path, target: str | None, epsilon: float, n_records: int, delta: float
+) -> list[dict[str, float]]:
+    """Return the accuracy to expect, from a file of public labelled records."""
+    from mapl.estimator import PrivateClassifier
+    from mapl.records.files import as_texts, check_column, read_public, read_table
+    from mapl.trials import EPSILONS, sweep
+
+    if target is None:
+        raise ParameterError("--data needs --target: the column with the labels.")
+    table = read_table(path)
+    check_column(target, table.columns, path)
+    labels = as_texts(table[target])
+    kept = [i for i, label in enumerate(labels) if label is not None]
+    points = read_public(path, without=target, categories=[]).iloc[kept]
+    return sweep(
+        points.reset_index(drop=True),
+        [labels[i] for i in kept],
+        epsilons=sorted({*EPSILONS, positive(epsilon=epsilon)}),
+        n_records=integer(records=n_records, at_least=1),
+        model=PrivateClassifier(delta=probability(delta=delta)),
+    )
+
+
+def _show_sweep(tried: list[dict[str, float]], n_records: int) -> None:
+    """Print what to expect, for a reader."""
+    show_table(
+        ("epsilon", "accuracy to expect", "spread"),
+        [
+            (f"{row['epsilon']:g}", f"{row['accuracy']:.1%}", f"{row['spread']:.1%}")
+            for row in tried
+        ],
+    )
+    most = tried[0]["always_most_frequent"]
+    click.echo(
+        f"\nAlways the most frequent class: {most:.1%}. Tried on public records, for "
+        f"{n_records:,} private ones like them. Nothing was charged."
+    )
 
 
 def _paper_as_json(

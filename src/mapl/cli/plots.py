@@ -73,3 +73,20 @@ def draw_plan(figure: Any, epsilon: float, params: dict[str, Any]) -> None:
     )
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def draw_sweep(tried: list[dict[str, float]], figure: Any, path: Path) -> None:
+    """Draw the accuracy to expect against epsilon."""
+    axes = figure.add_subplot()
+    epsilons = [row["epsilon"] for row in tried]
+    accuracy = [100 * row["accuracy"] for row in tried]
+    spread = [100 * row["spread"] for row in tried]
+    axes.errorbar(epsilons, accuracy, yerr=spread, marker="o", capsize=3)
+    frequent = 100 * tried[0]["always_most_frequent"]
+    axes.axhline(frequent, color="#888888", linestyle=":")
+    axes.annotate("always the most frequent class", (epsilons[0], frequent))
+    axes.set_xscale("log")
+    axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
+    axes.set(xlabel="epsilon", ylabel="accuracy to expect, %")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=120)

@@ -7,7 +7,7 @@ from typing import Any
 from mapl.cli.inputs import Inputs
 from mapl.errors import ParameterError
 
-SHOWN = ("accuracy", "always_most_frequent", "auc", "log_loss")
+SHOWN = ("accuracy", "always_most_frequent", "auc", "log_loss", "per_class")
 
 
 def score_model(
@@ -30,9 +30,24 @@ def score_model(
         "accuracy": float((truth == given).mean()),
         "always_most_frequent": float(frequent),
         **_ranking(model, typed, truth, names),
+        "per_class": _per_class(truth, given, names),
         "classes": names,
         "confusion": confusion_matrix(truth, given, labels=names).tolist(),
     }
+
+
+def _per_class(truth: Any, given: Any, names: list[str]) -> dict[str, Any]:
+    """Return recall, precision and number of records of each class."""
+    found = {}
+    for name in names:
+        there, said = truth == name, given == name
+        both = int((there & said).sum())
+        found[name] = {
+            "recall": both / max(1, int(there.sum())),
+            "precision": both / max(1, int(said.sum())),
+            "records": int(there.sum()),
+        }
+    return found
 
 
 def _ranking(model: Any, typed: Any, truth: Any, names: list[str]) -> dict[str, Any]:
@@ -54,3 +69,17 @@ def _ranking(model: Any, typed: Any, truth: Any, names: list[str]) -> dict[str, 
         areas = [roc_auc_score(truth == names[k], shares[:, k]) for k in present]
         found["auc"] = float(np.mean(areas))
     return found
+
+
+def baseline_score(
+    records: Any, table: Any, data: Inputs, target: str, names: list[str]
+) -> dict[str, Any]:
+    """Return the accuracy of boosting without privacy. For the holder alone."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    pipeline = data.schema.encoding_pipeline(HistGradientBoostingClassifier())
+    kept = [label in names if names else True for label in records.labels]
+    rows = [i for i, keep in enumerate(kept) if keep]
+    pipeline.fit(records.table.take(rows).data, [records.labels[i] for i in rows])
+    truth, given = table[target].to_numpy(), pipeline.predict(data.schema.cast(table))
+    return {"without_privacy_PRIVATE_accuracy": float((truth == given).mean())}

@@ -78,7 +78,7 @@ def sketch(
     assert data.dictionary is not None
     names = data.dictionary.class_names
     records = data.read_records(names, on_invalid=on_invalid)
-    with new_folder(out, FILES, overwrite=overwrite):
+    with new_folder(out, FILES, overwrite=overwrite) as made:
         found = sketch_records(
             *(records.table, records.labels, data.dictionary),
             groups=records.groups,
@@ -89,7 +89,7 @@ def sketch(
             dataset=dataset,
             **budget,
         )
-        signed = write_sketch(out, found)
+        signed = write_sketch(made, found)
     show_result(
         {
             "epsilon": signed["epsilon"],

@@ -118,11 +118,6 @@ class ComponentMap(LinearMap):
         """How many integers a record has."""
         return len(self._each)
 
-    @property
-    def image_width(self) -> int:
-        """How many integers its image has."""
-        return len(self._each)
-
     def image(self, cells: Floats) -> Floats:
         """Return each record's weighted integers."""
         return np.asarray(cells * self._each)

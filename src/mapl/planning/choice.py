@@ -16,7 +16,7 @@ from mapl.student.newton import n_steps
 
 METHODS = ("moments", "votes", "both")
 # How stored jobs name a method; another number where its steps have changed.
-REQUESTS = {"moments": "moments/1", "both": "both/2"}
+REQUESTS = {"moments": "moments/2", "both": "both/3"}
 COUNT = Fraction(1, 50)  # part of the budget for the number of records
 CALIBRATION = Fraction(1, 50)  # for scales and biases
 SKETCH = Fraction(1, 10)  # for counts of cells, where there are no public records

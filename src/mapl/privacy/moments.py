@@ -76,11 +76,6 @@ class LinearMap:
         """How many integers a record has."""
         return sum(len(m) for _, _, m in self._parts)
 
-    @property
-    def image_width(self) -> int:
-        """How many integers its image has."""
-        return sum(m.shape[1] for _, _, m in self._parts)
-
     def image(self, cells: Floats) -> Floats:
         """Return M'u of each record, exactly: all partial sums are below 2^53."""
         parts = [weight * (cells[:, place] @ m) for weight, place, m in self._parts]

@@ -3,12 +3,13 @@
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -57,43 +58,44 @@ TRUSTED_TYPES = {
 
 
 def write_bundle(
-    out: str | Path,
+    out: Path,
     model: Any,
     fitted: Any,
     public: Any,
+    *,
+    score: Mapping[str, Any] | None = None,
+    key: bytes | None = None,
 ) -> dict[str, Any]:
-    """Write the four files to a folder, and return the certificate.
+    """Write the four files to a folder, and return the certificate, which covers them.
 
     ``model`` is what is published: the student, and what prepares its columns.
     ``fitted`` is the `PrivateClassifier`, ``public`` a frame of the public points.
+    ``score`` is that on a test file which was declared public, ``key`` signs.
     """
     import skops.io
 
-    out = Path(out)
-    out.mkdir(parents=True, exist_ok=True)
     skops.io.dump(model, out / "model.skops")
-    signed = certificates.with_model(fitted.certificate_, out / "model.skops")
-    certificates.write(signed, out / "certificate.json")
     codes = fitted.public_labels_
     shown = certificates.labels_as_json(fitted.classes_)
     names = np.array([*shown, None], dtype=object)  # None for ABSTAIN
     public.assign(label=names[codes]).to_parquet(out / "labels.parquet", index=False)
-    write_report(out, signed, fitted, None)
-    return signed
-
-
-def write_report(
-    out: Path,
-    signed: Mapping[str, Any],
-    fitted: Any,
-    score: Mapping[str, Any] | None,
-) -> None:
-    """Write the report; ``score`` is that on a test file which was declared public."""
-    codes = fitted.public_labels_
     counts = {str(c): int((codes == i).sum()) for i, c in enumerate(fitted.classes_)}
     counts["no answer"] = int((codes == ABSTAIN).sum())
-    page = render(signed, counts, spending=fitted.spending_, score=score)
+    page = render(
+        fitted.certificate_,
+        counts,
+        learner=fitted.estimator,
+        columns=public.columns,
+        spending=fitted.spending_,
+        score=score,
+    )
     (out / "report.html").write_text(page, encoding="utf-8")
+    others = [out / name for name in FILES if name != "certificate.json"]
+    made = certificates.with_files(fitted.certificate_, others)
+    if key is not None:
+        made = certificates.signed(made, key)
+    certificates.write(made, out / "certificate.json")
+    return made
 
 
 FILES = ("model.skops", "certificate.json", "labels.parquet", "report.html")
@@ -102,14 +104,42 @@ FILES = ("model.skops", "certificate.json", "labels.parquet", "report.html")
 @contextmanager
 def new_folder(
     out: Path, names: tuple[str, ...] = FILES, *, overwrite: bool = False
-) -> Iterator[None]:
-    """Make the folder before anything is charged; if all fails, remove it again.
+) -> Iterator[Path]:
+    """Yield an empty folder that takes the place of ``out`` when all is written.
 
-    One that holds something is refused; with ``overwrite``, one that holds anything but
-    these files.
+    It is made before anything is charged. A folder that holds something is refused;
+    with ``overwrite``, one that holds anything but these files.
     """
-    fresh = not out.exists()
-    out.mkdir(parents=True, exist_ok=True)
+    _check_free(out, names, overwrite=overwrite)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    try:
+        yield made
+        made.chmod(0o777 & ~_umask())
+        _check_free(out, names, overwrite=overwrite)
+        for name in names if out.exists() else ():
+            (out / name).unlink(missing_ok=True)
+        if out.exists():
+            out.rmdir()
+        made.rename(out)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+
+
+def _umask() -> int:
+    """Return what new folders may not permit."""
+    found = os.umask(0o077)
+    os.umask(found)
+    return found
+
+
+def _check_free(out: Path, names: tuple[str, ...], *, overwrite: bool) -> None:
+    """Refuse a folder that holds what must not be replaced."""
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise ParameterError(f"{out} is a file. Take another folder.")
     held = sorted(path.name for path in out.iterdir())
     foreign = [name for name in held if name not in names or (out / name).is_dir()]
     if foreign:
@@ -122,15 +152,6 @@ def new_folder(
             f"{out} holds the files of an earlier run. Take another folder, or replace "
             "them with --overwrite."
         )
-    with tempfile.TemporaryFile(dir=out):
-        pass  # it can be written to
-    try:
-        yield
-    except BaseException:
-        if fresh:
-            with suppress(OSError):  # not empty
-                out.rmdir()
-        raise
 
 
 def load_model(path: Path) -> Any:
@@ -167,16 +188,22 @@ def load_model(path: Path) -> Any:
 
 
 def load_columns(path: Path) -> list[str]:
+    """Return the names of the columns that a model file needs."""
+    return column_names_of(load_model(path))
+
+
+def column_names_of(model: Any) -> list[str]:
     """Return the names of the columns that a model needs."""
-    first = load_model(path)[0]
+    first = model[0]
     if isinstance(first, PublicFeatures | CellFeatures):
         return first.column_names
     return [str(name) for name in first.feature_names_in_]
 
 
-def predict_apart(path: Path, table: Any) -> list[Any]:
-    """Return the labels that a model file gives to records, from a process of its own:
-    if a crafted model crashes or hangs, it does so there.
+def predict_apart(path: Path, table: Any) -> dict[str, Any]:
+    """Return the labels that a model file gives to records, and the probabilities of
+    its classes if it has them, from a process of its own: if a crafted model crashes or
+    hangs, it does so there.
     """
     places = json.dumps([os.path.abspath(place) for place in sys.path])
     try:
@@ -193,31 +220,41 @@ def predict_apart(path: Path, table: Any) -> list[Any]:
         answer = {"error": f"The model in {path} crashed, or took too long."}
     if "error" in answer:
         raise CertificateError(str(answer["error"]))
-    return list(answer["labels"])
+    return dict(answer)
 
 
 def send_predictions(path: Path) -> None:  # pragma: no cover - other process
     """Read records from the input, and write their labels to the output."""
     table = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own process
     try:
-        answer: dict[str, Any] = {"labels": _predicted(path, table)}
+        answer = _predicted(path, table)
     except CertificateError as error:
         answer = {"error": str(error)}
     sys.stdout.write(json.dumps(answer))
 
 
-def _predicted(path: Path, table: Any) -> list[Any]:
+def _predicted(path: Path, table: Any) -> dict[str, Any]:
     model = load_model(path)
     try:
-        first = model[0]
-        if not isinstance(first, PublicFeatures | CellFeatures):  # they read records
-            table = Schema.of_encoder(first).cast(table)
-        found = model.predict(table)
-        return [str(label) for label in found.tolist()]
+        table = as_read(model, table)
+        found = {"labels": [str(label) for label in model.predict(table).tolist()]}
+        if hasattr(model, "predict_proba"):
+            shares = np.asarray(model.predict_proba(table), dtype=np.float64)
+            found["classes"] = [str(label) for label in model.classes_.tolist()]
+            found["shares"] = shares.T.tolist()
+        return found
     except Exception as error:  # the model may come from a stranger
         raise CertificateError(
             f"The model in {path} fails on these records ({type(error).__name__})."
         ) from None
+
+
+def as_read(model: Any, table: Any) -> Any:
+    """Return records in the types that the first step of a model reads."""
+    first = model[0]
+    if isinstance(first, PublicFeatures | CellFeatures):  # they read records
+        return table
+    return Schema.of_encoder(first).cast(table)
 
 
 def check_writable(estimator: Any, points: Any) -> None:

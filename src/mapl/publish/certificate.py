@@ -1,7 +1,8 @@
 """What was released, what it cost, and what that assumes, as JSON.
 
-Anybody can check it: `verify` recomputes epsilon from the events, and the digest of the
-model file. Public values only.
+Anybody can check it: `verify` recomputes epsilon from the events, the digests of all
+files beside it, and the seal over its own fields. Who made it only a signature says.
+Public values only.
 """
 
 import json
@@ -16,10 +17,12 @@ from mapl.errors import CertificateError, MaplError
 from mapl.privacy import accounting
 from mapl.privacy.events import Event, from_json
 from mapl.privacy.rounding import decimals_up
+from mapl.publish import signing
 
-_FORM = "mapl certificate/2"
+_FORM = "mapl certificate/3"
 _OLD_FORM = "mapl certificate/1"  # whose sentence says nothing about classes
-_FIELDS = (
+_EARLIER = (_OLD_FORM, "mapl certificate/2")  # one digest, and no seal
+_COMMON = (
     "form",
     "mapl",
     "guarantee",
@@ -31,8 +34,8 @@ _FIELDS = (
     "public",
     "ledger",
     "events",
-    "model_sha256",
 )
+_FIELDS = (*_COMMON, "files", "seal", "signature")
 
 
 def make(
@@ -64,21 +67,39 @@ def make(
     """
     exact = accounting.epsilon(events, delta=delta)
     epsilon = decimals_up(exact, 6) if math.isfinite(exact) else None
-    return {
-        "form": _FORM,
-        "mapl": __version__,
-        "guarantee": _guarantee(epsilon, delta, neighbours)
-        + _classes_clause(public.get("classes_declared", True)),
-        "epsilon": epsilon,
-        "delta": delta,
-        "unit": unit,
-        "neighbours": neighbours,
-        "mechanism": mechanism,
-        "public": dict(public),
-        "ledger": ledger,
-        "events": [event.to_json() for event in events],
-        "model_sha256": None,
-    }
+    return sealed(
+        {
+            "form": _FORM,
+            "mapl": __version__,
+            "guarantee": _guarantee(epsilon, delta, neighbours)
+            + _classes_clause(public.get("classes_declared", True)),
+            "epsilon": epsilon,
+            "delta": delta,
+            "unit": unit,
+            "neighbours": neighbours,
+            "mechanism": mechanism,
+            "public": dict(public),
+            "ledger": ledger,
+            "events": [event.to_json() for event in events],
+            "files": {},
+        }
+    )
+
+
+def sealed(certificate: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the certificate with a digest of its fields, and no signature."""
+    fields = {name: certificate[name] for name in (*_COMMON, "files")}
+    return {**fields, "seal": _seal(fields), "signature": None}
+
+
+def _seal(certificate: Mapping[str, Any]) -> str:
+    return sha256(_canonical(certificate)).hexdigest()
+
+
+def _canonical(certificate: Mapping[str, Any]) -> bytes:
+    """Return the fields as bytes that do not depend on how a file is laid out."""
+    fields = {name: certificate[name] for name in (*_COMMON, "files")}
+    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
 
 def protection(*, grouped: bool, privacy: str = "records") -> dict[str, str]:
@@ -177,9 +198,10 @@ def _factor(epsilon: float) -> str:
     return f"{math.exp(epsilon):.4g}" if epsilon <= 700 else "over 1e304"
 
 
-def with_model(certificate: Mapping[str, Any], model: Path) -> dict[str, Any]:
-    """Return the certificate with the digest of a model file."""
-    return {**certificate, "model_sha256": digest(model)}
+def with_files(certificate: Mapping[str, Any], files: Sequence[Path]) -> dict[str, Any]:
+    """Return the certificate with the digests of the files beside it."""
+    digests = {path.name: digest(path) for path in files}
+    return sealed({**certificate, "files": digests})
 
 
 def digest(path: Path) -> str:
@@ -187,14 +209,25 @@ def digest(path: Path) -> str:
     return sha256(path.read_bytes()).hexdigest()
 
 
-def verify(certificate: Mapping[str, Any], *, model: Path | None = None) -> float:
+def verify(
+    certificate: Mapping[str, Any],
+    *,
+    model: Path | None = None,
+    folder: Path | None = None,
+    public_key: bytes | None = None,
+) -> float:
     """Recompute what a certificate claims, and return its epsilon.
+
+    With ``folder``, the files that it names must be there as they were; with ``model``,
+    that file must be one of them; with ``public_key`` (Ed25519, PEM), the certificate
+    must be signed by that key.
 
     Raises
     ------
     CertificateError
-        If a field is missing or too many, an event is unknown, the events cost more
-        than is claimed, the sentence says something else, or the model is another one.
+        If a field is missing, added or edited, an event is unknown, the events cost
+        more than is claimed, the sentence says something else, a file is another one,
+        or the signature is not of that key.
 
     Examples
     --------
@@ -209,21 +242,64 @@ def verify(certificate: Mapping[str, Any], *, model: Path | None = None) -> floa
     >>> round(certificate.verify(made), 2)
     0.93
     """
-    if not isinstance(certificate, Mapping) or set(certificate) != set(_FIELDS):
-        raise CertificateError(
-            f"A certificate must have the fields {', '.join(_FIELDS)}; this has others."
-        )
-    if certificate["form"] not in (_FORM, _OLD_FORM):
-        raise CertificateError(
-            f"Certificate form {certificate['form']!r} is unknown to this version. "
-            "Upgrade mapl."
-        )
+    _check_fields(certificate)
+    _check_words(certificate)
     claimed, delta = certificate["epsilon"], certificate["delta"]
+    found, sentence = _recomputed(certificate)
+    if claimed is None or not found <= claimed:
+        raise CertificateError(
+            f"The events cost epsilon {found:.6g} at delta {delta:g}, "
+            f"the certificate claims {claimed}."
+        )
+    if certificate["guarantee"] != sentence:
+        raise CertificateError("The certificate's sentence is not what it certifies.")
+    if certificate["form"] == _FORM and certificate["seal"] != _seal(certificate):
+        raise CertificateError("The certificate was edited: its seal does not fit.")
+    if folder is not None:
+        _check_files(certificate, folder)
+    if model is not None and digest(model) not in _digests(certificate).values():
+        raise CertificateError(
+            f"{model} is not the model that was certified: its digest differs."
+        )
+    if public_key is not None:
+        signing.check(certificate.get("signature"), _canonical(certificate), public_key)
+    return float(claimed)
+
+
+def signed(certificate: Mapping[str, Any], private_key: bytes) -> dict[str, Any]:
+    """Return the certificate with a signature (Ed25519, a key in PEM)."""
+    return {
+        **certificate,
+        "signature": signing.sign(_canonical(certificate), private_key),
+    }
+
+
+def _check_fields(certificate: Mapping[str, Any]) -> None:
+    if not isinstance(certificate, Mapping):
+        raise CertificateError("A certificate must be a JSON object.")
+    form = certificate.get("form")
+    wanted = (*_COMMON, "model_sha256") if form in _EARLIER else _FIELDS
+    if form not in (_FORM, *_EARLIER):
+        raise CertificateError(
+            f"Certificate form {form!r} is unknown to this version. Upgrade mapl."
+        )
+    if set(certificate) != set(wanted):
+        raise CertificateError(
+            f"A certificate must have the fields {', '.join(wanted)}; this has others."
+        )
+
+
+def _check_words(certificate: Mapping[str, Any]) -> None:
     said = {"unit": certificate["unit"], "neighbours": certificate["neighbours"]}
     if said not in _PROTECTIONS:
         raise CertificateError(
             "The certificate says of unit and neighbours what mapl does not certify."
         )
+
+
+def _recomputed(certificate: Mapping[str, Any]) -> tuple[float, str]:
+    """Return what the events cost, and the sentence that the fields make."""
+    claimed, delta = certificate["epsilon"], certificate["delta"]
     try:
         if len(certificate["events"]) > _MOST_EVENTS:
             raise CertificateError(f"more than {_MOST_EVENTS} events.")
@@ -238,21 +314,68 @@ def verify(certificate: Mapping[str, Any], *, model: Path | None = None) -> floa
                 "an earlier version did not say that its classes are not protected. "
                 "Make it again."
             )
-        sentence += _classes_clause(declared)
     except (MaplError, *_UNREADABLE) as error:
         raise CertificateError(f"The certificate cannot be read: {error}") from error
-    if claimed is None or not found <= claimed:
-        raise CertificateError(
-            f"The events cost epsilon {found:.6g} at delta {delta:g}, "
-            f"the certificate claims {claimed}."
+    return found, sentence + _classes_clause(declared)
+
+
+def _check_files(certificate: Mapping[str, Any], folder: Path) -> None:
+    """Refuse a folder whose files are not those that were certified."""
+    for name, wanted in _digests(certificate).items():
+        path = folder / name
+        if not path.is_file():
+            raise CertificateError(f"{path} was certified, and is not there.")
+        if digest(path) != wanted:
+            raise CertificateError(
+                f"{path} is not the file that was certified: its digest differs."
+            )
+
+
+def _digests(certificate: Mapping[str, Any]) -> dict[str, str]:
+    """Return the digest of each file by its name."""
+    digests = certificate.get("files")
+    if "files" not in certificate:  # an earlier form, of a sketch or of a model
+        sketch = certificate["mechanism"] == "sketch"
+        name = "points.parquet" if sketch else "model.skops"
+        digests = {name: certificate["model_sha256"]}
+    named = isinstance(digests, Mapping) and all(
+        isinstance(name, str) and name == Path(name).name for name in digests
+    )
+    if not named or not digests:
+        raise CertificateError("The certificate names no files.")
+    return dict(digests)
+
+
+def beside(certificate: Mapping[str, Any], path: Path) -> bool:
+    """Whether any of the certified files stands beside the certificate's own."""
+    _check_fields(certificate)
+    return any(path.with_name(name).exists() for name in _digests(certificate))
+
+
+def not_covered(certificate: Mapping[str, Any], folder: Path) -> list[str]:
+    """Return the names of files beside a certificate that it says nothing about."""
+    known = {"certificate.json", *_digests(certificate)}
+    return sorted(path.name for path in folder.iterdir() if path.name not in known)
+
+
+def standing(certificate: Mapping[str, Any], *, checked_key: bool) -> str:
+    """Say in plain words what a verification proves, and what it does not."""
+    proved = (
+        "The figures follow from the releases that are listed, and the files are those "
+        "that were certified."
+    )
+    if checked_key:
+        return f"{proved} The certificate is signed by the key that you gave."
+    if certificate.get("signature"):
+        return (
+            f"{proved} There is a signature, which was not checked: give --public-key. "
+            "Without that, anybody could have written this certificate."
         )
-    if certificate["guarantee"] != sentence:
-        raise CertificateError("The certificate's sentence is not what it certifies.")
-    if model is not None and digest(model) != certificate["model_sha256"]:
-        raise CertificateError(
-            f"{model} is not the model that was certified: its digest differs."
-        )
-    return float(claimed)
+    return (
+        f"{proved} There is no signature: this does not prove who made the "
+        "certificate, nor that these releases are all there were. Anybody could have "
+        "written it."
+    )
 
 
 def read(path: Path) -> dict[str, Any]:

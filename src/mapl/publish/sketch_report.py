@@ -26,10 +26,11 @@ def write_sketch(out: Path, found: Any) -> dict[str, Any]:
     """Write made-up records, certificate and report; return the certificate."""
     points = out / "points.parquet"
     found.points.data.to_parquet(points, index=False)
-    signed = certificates.with_model(certificate_of(found), points)
-    certificates.write(signed, out / "certificate.json")
-    (out / "report.html").write_text(page_of(found, signed), encoding="utf-8")
-    return signed
+    made, report = certificate_of(found), out / "report.html"
+    report.write_text(page_of(found, made), encoding="utf-8")
+    made = certificates.with_files(made, [points, report])
+    certificates.write(made, out / "certificate.json")
+    return made
 
 
 def certificate_of(found: Any) -> dict[str, Any]:

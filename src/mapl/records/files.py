@@ -1,4 +1,4 @@
-"""Tables in files: CSV and Parquet.
+"""Tables in files: CSV, Parquet and Excel.
 
 Private files are read in blocks, each cell straight into its column's public type. A
 CSV is read one line at a time: what a line holds decides nothing about another line.
@@ -9,6 +9,8 @@ import csv
 import gzip
 import lzma
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -24,9 +26,44 @@ from mapl.records.table import Table
 
 # Texts that mean "missing" in a label or group column, unless a class has that name.
 MISSING_TEXTS = {"", "NA", "N/A", "<NA>", "NaN", "nan", "null", "NULL", "None"}
-_PARQUET = (".parquet", ".pq")
+_PARQUET, _EXCEL = (".parquet", ".pq"), (".xlsx", ".xlsm")
+_SEPARATORS = ",;\t|"  # tried in this order, on the line of names
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _BLOCK = 50_000  # records read at a time
+
+
+@dataclass(frozen=True)
+class CsvFormat:
+    """How a CSV is written; None where the file says so itself."""
+
+    sep: str | None = None
+    encoding: str | None = None
+
+
+_BY_ITSELF = CsvFormat()
+_format: ContextVar[CsvFormat] = ContextVar("_format", default=_BY_ITSELF)
+
+
+@contextmanager
+def reading(*, sep: str | None = None, encoding: str | None = None) -> Iterator[None]:
+    """Read CSV files in a format of the caller's."""
+    sep = {"tab": "\t", "\\t": "\t"}.get(sep or "", sep)
+    if sep is not None and (len(sep) != 1 or sep in '"\r\n'):
+        raise ParameterError(f"--sep must be one character or tab, got {sep!r}.")
+    try:
+        plain = encoding is None or "a;\n".encode(encoding) == b"a;\n"
+    except LookupError:
+        plain = False
+    if not plain:
+        raise ParameterError(
+            "--encoding must be one that contains ASCII, such as utf-8, latin-1 or "
+            f"cp1252, got {encoding!r}."
+        )
+    token = _format.set(CsvFormat(sep, encoding))
+    try:
+        yield
+    finally:
+        _format.reset(token)
 
 
 @dataclass(frozen=True, repr=False)
@@ -82,8 +119,12 @@ def column_names(path: Path) -> list[str]:
             import pyarrow.parquet as pq
 
             return list(pq.read_schema(path).names)
-        with _opened(path) as file:
-            names = _fields(file.readline().removeprefix(b"\xef\xbb\xbf"))
+        if path.suffix in _EXCEL:
+            with _sheet(path) as rows:
+                names = [str(name) for name in next(rows, ())]
+        else:
+            line, sep = _first_line(path)
+            names = _fields(line, sep)
             if any("\r" in name for name in names):  # the whole file, of an old Mac
                 names = []
     if not names:
@@ -101,6 +142,8 @@ def blocks(path: Path, names: list[str]) -> Iterator[Block]:
     with _readable(path):
         if path.suffix in _PARQUET:
             yield from _parquet_blocks(path, names)
+        elif path.suffix in _EXCEL:
+            yield from _excel_blocks(path, names)
         else:
             yield from _csv_blocks(path, names)
 
@@ -116,15 +159,47 @@ def _parquet_blocks(path: Path, names: list[str]) -> Iterator[Block]:
             yield Block({name: batch.column(name) for name in names})
 
 
+def _excel_blocks(path: Path, names: list[str]) -> Iterator[Block]:
+    all_names = column_names(path)
+    places = [all_names.index(name) for name in names]
+    with _sheet(path) as rows:
+        next(rows)
+        yield Block({name: [] for name in names})
+        while some := list(islice(rows, _BLOCK)):
+            yield Block(
+                {
+                    name: [row[at] for row in some]
+                    for name, at in zip(names, places, strict=True)
+                }
+            )
+
+
+@contextmanager
+def _sheet(path: Path) -> Iterator[Iterator[tuple[Any, ...]]]:
+    """Yield the rows of the first sheet, each cell by itself."""
+    try:
+        import openpyxl
+    except ImportError:
+        raise ParameterError(
+            f"{path} needs openpyxl: pip install 'mapl[excel]', or save it as CSV."
+        ) from None
+    book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+    try:
+        yield book.worksheets[0].iter_rows(values_only=True)
+    finally:
+        book.close()
+
+
 def _csv_blocks(path: Path, names: list[str]) -> Iterator[Block]:
     all_names = column_names(path)
+    _, sep = _first_line(path)
     places = [all_names.index(name) for name in names]
     with _opened(path) as file:
         file.readline()
         yield Block({name: [] for name in names})
         while lines := list(islice(file, _BLOCK)):
             given = [line for line in lines if line.strip(b"\r\n")]
-            rows = [_fields(line) for line in given]
+            rows = [_fields(line, sep) for line in given]
             sound = [row for row in rows if len(row) == len(all_names)]
             columns = {
                 name: [row[at] or None for row in sound]
@@ -133,13 +208,24 @@ def _csv_blocks(path: Path, names: list[str]) -> Iterator[Block]:
             yield Block(columns, len(rows) - len(sound))
 
 
-def _fields(line: bytes) -> list[str]:
+def _first_line(path: Path) -> tuple[bytes, str]:
+    """Return the line of names, and what separates them."""
+    with _opened(path) as file:
+        line: bytes = file.readline()
+    if line.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise ParameterError(f"{path} is UTF-16. Save it as UTF-8.")
+    line = line.removeprefix(b"\xef\xbb\xbf")
+    found = (sep for sep in _SEPARATORS if sep.encode() in line)
+    return line, _format.get().sep or next(found, ",")
+
+
+def _fields(line: bytes, sep: str) -> list[str]:
     """Return the fields of one line; none if it cannot be read."""
     try:
-        text = line.decode("utf-8").rstrip("\r\n")
+        text = line.decode(_format.get().encoding or "utf-8").rstrip("\r\n")
         if '"' not in text:
-            return text.split(",")
-        (fields,) = csv.reader([text], strict=True)
+            return text.split(sep)
+        (fields,) = csv.reader([text], strict=True, delimiter=sep)
     except (UnicodeDecodeError, csv.Error, ValueError):
         return []
     return fields
@@ -213,7 +299,7 @@ def check_column(name: str, names: Any, path: Path) -> None:
     The columns are not listed: in a file without a header they are a record.
     """
     if name not in list(names):
-        hint = "Is the file separated by commas?" if len(names) == 1 else ""
+        hint = "How is the file separated? Say it with --sep." * (len(names) == 1)
         hint = hint or "Is there a line of column names, and is it spelt like this?"
         raise ParameterError(f"Column {name!r} is not in {path}. {hint}")
 
@@ -225,4 +311,28 @@ def _read(path: Path, **csv_options: Any) -> Any:
     with _readable(path):
         if path.suffix in _PARQUET:
             return pd.read_parquet(path)
-        return pd.read_csv(path, **csv_options)
+        if path.suffix in _EXCEL:
+            with _sheet(path):  # or an error that says what to install
+                return pd.read_excel(path, **csv_options)
+        _, sep = _first_line(path)
+        _check_first_record(path, sep)
+        csv_options |= {"sep": sep, "encoding": _format.get().encoding or "utf-8"}
+        try:
+            return pd.read_csv(path, **csv_options)
+        except UnicodeDecodeError:
+            if _format.get().encoding is not None:
+                raise
+            return pd.read_csv(path, **csv_options | {"encoding": "latin-1"})
+
+
+def _check_first_record(path: Path, sep: str) -> None:
+    """Refuse records with more cells than names: pandas would shift them."""
+    with _opened(path) as file:
+        file.readline()
+        line = file.readline()
+    found, names = len(_fields(line, sep)), len(column_names(path))
+    if found > names:
+        raise ParameterError(
+            f"{path} has {names} names and {found} cells in its first record. Is there "
+            "a separator too many at the end of lines?"
+        )

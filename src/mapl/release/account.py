@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from mapl.arrays import Words
@@ -62,12 +63,17 @@ class Account(Protocol):
 class Budget:
     """An account in memory: it lasts as long as the object.
 
+    Fits inside ``with Budget(...)`` are charged to it, beside their own limit; what
+    exceeds it is refused, and nothing is released.
+
     Parameters
     ----------
     epsilon, delta : float
         What may be charged.
     seed : int
         Seeds the private computation.
+    within : Budget or None
+        One that pays, too.
 
     Examples
     --------
@@ -78,14 +84,24 @@ class Budget:
     >>> budget.charge(GaussianEvent(sigma=Fraction(50), steps=100))
     >>> round(budget.epsilon_spent, 2)
     0.73
+    >>> round(budget.remaining(), 2)
+    0.27
     """
 
     paid_before = False
 
-    def __init__(self, *, epsilon: float, delta: float, seed: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        epsilon: float,
+        delta: float,
+        seed: int = 0,
+        within: Budget | None = None,
+    ) -> None:
         self.epsilon = positive(epsilon=epsilon)
         self.delta = probability(delta=delta)
-        self.seed = seed
+        self.seed, self._within = seed, within
+        self._tokens: list[Token[Budget | None]] = []
         self.events: list[Event] = []
         self._guard = Guard(type(self).__name__)
 
@@ -97,14 +113,29 @@ class Budget:
         """What all events charged so far cost at this delta."""
         return accounting.epsilon(self.events, delta=self.delta)
 
+    def remaining(self) -> float:
+        """Return the epsilon that is left, rounded down."""
+        return max(0.0, self.epsilon - self.epsilon_spent)
+
+    def __enter__(self) -> Budget:
+        self._tokens.append(_paying.set(self))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _paying.reset(self._tokens.pop())
+
     def check(self, event: Event) -> None:
         """Refuse an event that does not fit; charge nothing."""
         check_composition(self.events, event, epsilon=self.epsilon, delta=self.delta)
+        if self._within is not None:
+            self._within.check(event)
 
     def charge(self, event: Event) -> None:
         """Charge an event, or refuse it and change nothing."""
         with self._guard:
             self.check(event)
+            if self._within is not None:
+                self._within.charge(event)
             self.events.append(event)
 
     def stored_step(self, step: int) -> StoredStep | None:
@@ -127,7 +158,16 @@ class Budget:
 
     def receipt(self) -> str:
         """Return what a certificate says of the account."""
+        if self._within is not None:
+            whole = self._within
+            return (
+                f"in memory: of a budget of epsilon {whole.epsilon:g}, delta "
+                f"{whole.delta:g}, that was not kept"
+            )
         return "in memory: this budget is of this fit alone, and is not kept"
+
+
+_paying: ContextVar[Budget | None] = ContextVar("_paying", default=None)
 
 
 def check_ledger(ledger: str | None, dataset: str | None) -> None:
@@ -169,7 +209,8 @@ def open_account(
     """
     check_ledger(ledger, dataset)
     if ledger is None:
-        return Budget(epsilon=epsilon, delta=delta, seed=seed)
+        limits = {"epsilon": epsilon, "delta": delta}
+        return Budget(**limits, seed=seed, within=_paying.get())
     from mapl.ledger.ledger import Ledger
 
     opened = Ledger(ledger)

@@ -1,0 +1,57 @@
+"""What ``mapl learn`` prints: what it did, or what it would do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mapl.errors import ParameterError
+
+
+def foreseen(
+    model: Any, points: Any, classes: list[str], settings: dict[str, Any]
+) -> dict[str, Any]:
+    """Return what a fit would do: from public values, for nothing."""
+    if not classes:
+        raise ParameterError("--dry-run needs --classes: it reads no private record.")
+    setting = model.foresee(X_public=points)
+    found = {
+        "would_cost_epsilon": model.epsilon,
+        "delta": model.delta,
+        "method": model.method_,
+        "teachers": model.n_teachers_ if setting.n_teachers else 0,
+        "public_points": model.n_public_,
+        "released": False,
+    }
+    if settings["ledger"] is not None:
+        from mapl.ledger.ledger import Ledger
+
+        balance = Ledger(settings["ledger"]).balance(settings["dataset"])
+        left = balance.epsilon_limit - balance.epsilon_spent
+        found |= {"epsilon_left": left, "epsilon_left_after": left - model.epsilon}
+    return found
+
+
+def summary_of(fitted: Any, signed: dict[str, Any], out: Path) -> dict[str, Any]:
+    """Return what is printed; its keys are those of ``--json``."""
+    from mapl.privacy.votes import ABSTAIN
+
+    answered = int((fitted.public_labels_ != ABSTAIN).sum())
+    n_points = len(fitted.public_labels_)
+    asked = {
+        "public_points": n_points,
+        "answered": answered,
+        "abstained": n_points - answered,
+    }
+    if hasattr(fitted, "made_up_points_"):
+        asked = {"public_points": fitted.n_public_, "made_up_records": n_points}
+    return {
+        "epsilon": signed["epsilon"],
+        "delta": signed["delta"],
+        "paid_before": fitted.paid_before_,
+        "method": fitted.method_,
+        "teachers": fitted.n_teachers_,
+        **asked,
+        "guarantee": signed["guarantee"],
+        "folder": str(out),
+    }

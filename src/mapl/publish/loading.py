@@ -1,0 +1,79 @@
+"""A published folder as a model in Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mapl.arrays import Array, Floats
+from mapl.errors import CertificateError
+from mapl.publish import certificate as certificates
+from mapl.publish.bundle import as_read, column_names_of, load_model
+
+
+class PublishedModel:
+    """A model that was loaded from a folder, with its certificate.
+
+    Attributes
+    ----------
+    classes_ : ndarray
+        The labels.
+    certificate_ : dict
+        The guarantee, what it stands on and what it assumes; it was verified.
+    feature_names_in_ : list of str
+        The columns that records must have.
+    """
+
+    def __init__(self, pipeline: Any, certificate: dict[str, Any]) -> None:
+        self._pipeline, self.certificate_ = pipeline, certificate
+
+    @property
+    def classes_(self) -> Array:
+        """The labels."""
+        found: Array = self._pipeline.classes_
+        return found
+
+    @property
+    def feature_names_in_(self) -> list[str]:
+        """The columns that records must have."""
+        return column_names_of(self._pipeline)
+
+    def predict(self, X: Any) -> Array:
+        """Return the label of each record."""
+        found: Array = self._pipeline.predict(as_read(self._pipeline, X))
+        return found
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Return the probability of each class, in the order of ``classes_``."""
+        if not hasattr(self._pipeline, "predict_proba"):
+            raise AttributeError("This model has no probabilities.")
+        found: Floats = self._pipeline.predict_proba(as_read(self._pipeline, X))
+        return found
+
+    def __repr__(self) -> str:
+        epsilon, delta = (self.certificate_[name] for name in ("epsilon", "delta"))
+        return f"PublishedModel(epsilon={epsilon:g}, delta={delta:g})"
+
+
+def load(folder: str | Path, *, public_key: str | Path | None = None) -> PublishedModel:
+    """Load the model in a folder that `mapl learn` or ``model.save`` wrote.
+
+    The certificate is verified first, with the digests of all files that it covers; the
+    model file is read without pickle, and checked part by part.
+
+    Parameters
+    ----------
+    folder : path
+        The folder.
+    public_key : path or None
+        An Ed25519 key in PEM that the certificate must be signed by.
+    """
+    folder = Path(folder)
+    if not (folder / "certificate.json").is_file():
+        raise CertificateError(
+            f"{folder} holds no certificate.json: it is no folder that mapl wrote."
+        )
+    read = certificates.read(folder / "certificate.json")
+    key = None if public_key is None else Path(public_key).read_bytes()
+    certificates.verify(read, folder=folder, public_key=key)
+    return PublishedModel(load_model(folder / "model.skops"), read)

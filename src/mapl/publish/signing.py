@@ -1,0 +1,99 @@
+"""Signatures of certificates: Ed25519, keys as PEM files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mapl.errors import CertificateError, ParameterError
+
+_ALGORITHM = "ed25519"
+
+
+def new_key(path: Path) -> Path:
+    """Write a new private key, for its owner alone, and the public one beside it.
+
+    Returns the path of the public key. A file that is there is not overwritten.
+    """
+    from cryptography.hazmat.primitives import serialization as form
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(
+        form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption()
+    )
+    shown = path.with_name(f"{path.name}.pub")
+    if shown.exists():
+        raise ParameterError(f"{shown} is there already. Take another name.")
+    try:
+        place = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise ParameterError(f"{path} is there already. Take another name.") from None
+    with os.fdopen(place, "wb") as file:
+        file.write(private)
+    shown.write_bytes(_as_pem(key.public_key()))
+    return shown
+
+
+def read_key(path: Path) -> bytes:
+    """Return a private key, if it can sign."""
+    data = path.read_bytes()
+    _private_key(data)
+    return data
+
+
+def sign(message: bytes, private_key: bytes) -> dict[str, str]:
+    """Return the signature of a message, with the key that it can be checked by."""
+    key = _private_key(private_key)
+    return {
+        "algorithm": _ALGORITHM,
+        "public_key": _as_pem(key.public_key()).decode(),
+        "value": key.sign(message).hex(),
+    }
+
+
+def check(signature: Any, message: bytes, public_key: bytes) -> None:
+    """Refuse a signature that is not of this message by this key."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    try:
+        key = load_pem_public_key(public_key)
+    except ValueError:
+        key = None
+    if not isinstance(key, Ed25519PublicKey):
+        raise ParameterError("The public key must be an Ed25519 key in PEM.")
+    if not isinstance(signature, Mapping):
+        raise CertificateError("The certificate is not signed.")
+    try:
+        key.verify(bytes.fromhex(signature["value"]), message)
+    except (InvalidSignature, KeyError, TypeError, ValueError):
+        raise CertificateError(
+            "The signature is not of this certificate by this key."
+        ) from None
+
+
+def _private_key(data: bytes) -> Any:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        key = load_pem_private_key(data, password=None)
+    except (TypeError, ValueError):
+        key = None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise ParameterError(
+            "The key must be an Ed25519 private key in PEM, without a password. Make "
+            "one: mapl certificate key FILE"
+        )
+    return key
+
+
+def _as_pem(key: Any) -> bytes:
+    from cryptography.hazmat.primitives import serialization as form
+
+    found = key.public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo)
+    return bytes(found)

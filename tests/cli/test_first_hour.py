@@ -1,0 +1,407 @@
+"""What a new user runs into with their own file."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+
+import mapl
+from mapl import Budget, BudgetExceededError, ParameterError, PrivateClassifier
+from mapl.cli import main
+from mapl.errors import CertificateError, PrivacyWarning
+
+
+def run(*args: Any, code: int = 0) -> Any:
+    found = CliRunner().invoke(main, [str(arg) for arg in args])
+    assert found.exit_code == code, found.output
+    assert "Traceback" not in found.output
+    return found
+
+
+def people(n: int, seed: int) -> Any:
+    rng = np.random.default_rng(seed)
+    age, town = rng.integers(18, 90, n), rng.choice(["Bath", "Ély", "York"], n)
+    rich = np.where(age + 20 * (town == "York") + rng.normal(size=n) * 8 > 60, "y", "n")
+    return pd.DataFrame({"age": age, "town": town, "rich": rich})
+
+
+WRITERS: dict[str, tuple[str, Callable[[Any, Path], None]]] = {
+    "comma": ("csv", lambda frame, path: frame.to_csv(path, index=False)),
+    "semicolon": ("csv", lambda frame, path: frame.to_csv(path, index=False, sep=";")),
+    "tab": ("csv", lambda frame, path: frame.to_csv(path, index=False, sep="\t")),
+    "mark": (
+        "csv",
+        lambda frame, path: frame.to_csv(path, index=False, encoding="utf-8-sig"),
+    ),
+    "excel": ("xlsx", lambda frame, path: frame.to_excel(path, index=False)),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: Any) -> Path:
+    place = Path(tmp_path_factory.mktemp("first"))
+    people(3000, 0).to_csv(place / "private.csv", index=False)
+    people(800, 1).drop(columns="rich").to_csv(place / "public.csv", index=False)
+    people(500, 2).to_csv(place / "test.csv", index=False)
+    return place
+
+
+COMMON = ("--target", "rich", "--classes", "n,y", "--epsilon", 3)
+
+
+def learn(folder: Path, out: Path, *more: Any, code: int = 0) -> Any:
+    files = (folder / "private.csv", "--public", folder / "public.csv")
+    return run("learn", *files, *COMMON, "--out", out, *more, code=code)
+
+
+@pytest.fixture(scope="module")
+def learned(folder: Path) -> Path:
+    learn(folder, folder / "model")
+    return folder / "model"
+
+
+@pytest.mark.parametrize("form", WRITERS)
+def test_common_forms_of_tables_are_read_as_they_are(form: str, tmp_path: Path) -> None:
+    ending, write = WRITERS[form]
+    paths = [tmp_path / f"{name}.{ending}" for name in ("private", "public", "test")]
+    frames = [people(3000, 0), people(800, 1).drop(columns="rich"), people(300, 2)]
+    for frame, path in zip(frames, paths, strict=True):
+        write(frame, path)
+    private, public, test = paths
+    args = (private, "--public", public, *COMMON, "--test", test)
+    shown = run("learn", *args, "--out", tmp_path / "out", "--json").stdout
+    assert json.loads(shown.splitlines()[-1])["accuracy"] > 0.8
+    run("predict", tmp_path / "out", test, "--out", tmp_path / "labels.csv")
+    found = pd.read_csv(tmp_path / "labels.csv")
+    assert set(found["town"]) == {"Bath", "Ély", "York"}
+    assert (found["prediction"] == found["rich"]).mean() > 0.8
+
+
+def test_other_encodings_are_named_or_found(folder: Path, tmp_path: Path) -> None:
+    private, public = tmp_path / "private.csv", tmp_path / "public.csv"
+    people(3000, 0).to_csv(private, index=False, encoding="latin-1")
+    people(800, 1).to_csv(public, index=False, encoding="latin-1")
+    args = (private, "--public", public, *COMMON, "--out", tmp_path / "out")
+    assert "--encoding latin-1?" in run("learn", *args, code=2).stderr
+    run("learn", *args, "--encoding", "latin-1")
+    labels = pd.read_parquet(tmp_path / "out" / "labels.parquet")
+    assert set(labels["town"]) == {"Bath", "Ély", "York"}
+    out = ("--out", tmp_path / "x.csv")
+    run("predict", tmp_path / "out", public, *out)  # not private, so it is tried
+    other = (tmp_path / "out", public, *out)
+    message = run("predict", *other, "--encoding", "utf-8", code=2).stderr
+    assert "cannot be read" in message
+    for wrong in ("utf-16", "klingon"):
+        message = run("predict", *other, "--encoding", wrong, code=2).stderr
+        assert "--encoding must be one that contains ASCII" in message
+    assert (
+        "--sep must be one character"
+        in run("predict", *other, "--sep", "::", code=2).stderr
+    )
+    (tmp_path / "wide.csv").write_text("a,b\n1,2\n", encoding="utf-16")
+    message = run(
+        "predict", tmp_path / "out", tmp_path / "wide.csv", *out, code=2
+    ).stderr
+    assert "Save it as UTF-8" in message
+    people(9, 0).to_csv(tmp_path / "tabs.csv", index=False, sep="\t")
+    run("predict", tmp_path / "out", tmp_path / "tabs.csv", *out, "--sep", "tab")
+
+
+def test_excel_without_its_reader_says_what_to_install(
+    learned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    people(9, 0).to_excel(tmp_path / "new.xlsx", index=False)
+    monkeypatch.setitem(__import__("sys").modules, "openpyxl", None)
+    out = ("--out", tmp_path / "x.csv")
+    message = run("predict", learned, tmp_path / "new.xlsx", *out, code=2).stderr
+    assert "pip install 'mapl[excel]'" in message
+
+
+def test_a_separator_at_the_end_of_lines_is_named(folder: Path, tmp_path: Path) -> None:
+    lines = (folder / "public.csv").read_text().splitlines()
+    head, *rest = lines
+    (tmp_path / "public.csv").write_text("\n".join([head, *(f"{r}," for r in rest)]))
+    args = (folder / "private.csv", "--public", tmp_path / "public.csv", *COMMON)
+    message = run("learn", *args, "--out", tmp_path / "out", code=2).stderr
+    assert "2 names and 3 cells" in message
+
+
+@pytest.mark.parametrize("content", ["", "age,town,rich\n", "age,town,rich\n1,Bath,\n"])
+def test_files_without_records_are_one_sentence_or_a_fit(
+    folder: Path, tmp_path: Path, content: str
+) -> None:
+    """How many records there are is private, so nothing may depend on it."""
+    (tmp_path / "private.csv").write_text(content)
+    args = (tmp_path / "private.csv", "--public", folder / "public.csv", *COMMON)
+    found = CliRunner().invoke(
+        main, [str(arg) for arg in ("learn", *args, "--out", tmp_path / "out")]
+    )
+    assert found.exit_code == (0 if content else 2)
+    assert "Traceback" not in found.output
+
+
+def test_probabilities_have_a_column_each(learned: Path, folder: Path) -> None:
+    out = folder / "proba.csv"
+    run("predict", learned, folder / "test.csv", "--proba", "--out", out)
+    found = pd.read_csv(out)
+    shares = found[["probability_n", "probability_y"]]
+    np.testing.assert_allclose(shares.sum(axis=1), 1, atol=1e-9)
+    likely = np.where(shares["probability_y"] > 0.5, "y", "n")
+    assert (likely == found["prediction"]).all()
+
+
+def test_a_model_without_probabilities_has_none(learned: Path, folder: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "mapl.publish.bundle.predict_apart", lambda *_: {"labels": ["y"] * 500}
+        )
+        out = ("--proba", "--out", folder / "x.csv")
+        message = run("predict", learned, folder / "test.csv", *out, code=2).stderr
+    assert "has no probabilities" in message
+
+
+def test_a_score_has_figures_for_each_class(folder: Path, tmp_path: Path) -> None:
+    test = ("--test", folder / "test.csv", "--test-is-public", "--baseline", "--json")
+    shown = learn(folder, tmp_path / "out", *test).stdout
+    found = json.loads(shown.splitlines()[-1])
+    assert {"accuracy", "auc", "log_loss", "per_class"} <= set(found)
+    assert sum(own["records"] for own in found["per_class"].values()) == 500
+    assert 0.5 < found["per_class"]["y"]["recall"] <= 1
+    assert found["without_privacy_PRIVATE_accuracy"] > 0.8
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "recall" in page
+    assert "scikit-learn" in page
+    assert "<polyline" in page
+    assert "without" not in (tmp_path / "out" / "certificate.json").read_text()
+    message = learn(folder, tmp_path / "other", "--baseline", code=2).stderr
+    assert "--baseline needs --test" in message
+
+
+def test_a_dry_run_releases_nothing(folder: Path, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/budget.db"
+    run("ledger", "create", url, "--dataset", "d", "--epsilon", 5, "--delta", 1e-4)
+    ledger = ("--ledger", url, "--dataset", "d")
+    shown = learn(folder, tmp_path / "out", "--dry-run", "--json", *ledger).stdout
+    found = json.loads(shown.splitlines()[-1])
+    assert found["would_cost_epsilon"] == 3
+    assert found["epsilon_left"] == pytest.approx(5)
+    assert found["epsilon_left_after"] == pytest.approx(2)
+    assert found["method"] == "moments"
+    assert not (tmp_path / "out").exists()
+    forest = ("--estimator", "tree", "--teachers", 9)
+    shown = learn(folder, tmp_path / "out", "--dry-run", *forest).stdout
+    assert "teachers       9" in shown
+    files = (folder / "private.csv", "--public", folder / "public.csv")
+    undeclared = ("--target", "rich", "--classes-from-data", "--epsilon", 1)
+    args = (*files, *undeclared, "--out", tmp_path / "out", "--dry-run")
+    assert "reads no private record" in run("learn", *args, code=2).stderr
+
+
+def test_epsilons_can_be_tried_on_public_records(folder: Path, tmp_path: Path) -> None:
+    data = ("--data", folder / "test.csv", "--target", "rich")
+    size = ("plan", "--records", 20_000, "--epsilon", 0.5)
+    plot = tmp_path / "plot.png"
+    shown = run(*size, *data, "--plot", plot).stdout
+    assert "Always the most frequent class" in shown
+    assert plot.stat().st_size > 5000
+    found = json.loads(run(*size, *data, "--json").stdout.splitlines()[-1])["expected"]
+    assert 0.5 in [row["epsilon"] for row in found]
+    assert found[-1]["accuracy"] > 0.75
+    message = run(*size, "--data", folder / "test.csv", code=2).stderr
+    assert "--data needs --target" in message
+    with pytest.raises(ParameterError, match="at least 100"):
+        mapl.sweep(np.ones((9, 1)), np.ones(9))
+
+
+# In Python --------------------------------------------------------------------------
+
+
+def test_a_folder_is_a_model_in_python(learned: Path, folder: Path) -> None:
+    model = mapl.load(learned)
+    test = pd.read_csv(folder / "test.csv")
+    assert (model.predict(test) == test["rich"]).mean() > 0.8
+    assert model.predict_proba(test).shape == (500, 2)
+    assert model.classes_.tolist() == ["n", "y"]
+    assert model.certificate_["epsilon"] <= 3
+    assert model.feature_names_in_ == ["age", "town"]
+    assert repr(model).startswith("PublishedModel(epsilon=")
+    with pytest.raises(CertificateError, match=r"holds no certificate\.json"):
+        mapl.load(folder)
+
+
+@pytest.mark.parametrize("name", ["report.html", "labels.parquet", "model.skops"])
+def test_an_edited_file_is_noticed(learned: Path, tmp_path: Path, name: str) -> None:
+    for path in learned.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    run("certificate", "verify", tmp_path)
+    with (tmp_path / name).open("ab") as file:
+        file.write(b" ")
+    assert "digest differs" in run("certificate", "verify", tmp_path, code=2).stderr
+    with pytest.raises(CertificateError, match="digest differs"):
+        mapl.load(tmp_path)
+    path = tmp_path / "certificate.json"  # the file itself, beside the others
+    assert "digest differs" in run("certificate", "verify", path, code=2).stderr
+
+
+def test_certificates_are_signed_and_checked(folder: Path, tmp_path: Path) -> None:
+    run("certificate", "key", tmp_path / "key")
+    out = tmp_path / "out"
+    learn(folder, out, "--sign", tmp_path / "key")
+    public = ("--public-key", tmp_path / "key.pub")
+    shown = run("certificate", "verify", out, *public).stdout
+    assert "signed by the key that you gave" in shown
+    assert mapl.load(out, public_key=tmp_path / "key.pub").classes_.size == 2
+    run("certificate", "key", tmp_path / "other")
+    other = ("--public-key", tmp_path / "other.pub")
+    assert (
+        "not of this certificate"
+        in run("certificate", "verify", out, *other, code=2).stderr
+    )
+    wrong = ("--sign", tmp_path / "key.pub")
+    message = learn(folder, tmp_path / "new", *wrong, code=2).stderr
+    assert "Ed25519 private key" in message
+
+
+def fitted(**kwargs: Any) -> tuple[Any, Any]:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2500, 3))
+    y = (X[:, 0] + 0.3 * rng.normal(size=2500) > 0).astype(int)
+    model = PrivateClassifier(epsilon=2, classes=[0, 1], random_state=0, **kwargs)
+    return model.fit(X[:2000], y[:2000], X_public=X[2000:]), X
+
+
+def test_a_fitted_model_is_saved_and_loaded(tmp_path: Path) -> None:
+    model, X = fitted()
+    signed = model.save(tmp_path / "out", X_public=X[2000:])
+    assert mapl.certificate.verify(signed, folder=tmp_path / "out") <= 2
+    back = mapl.load(tmp_path / "out")
+    np.testing.assert_array_equal(back.predict(X), model.predict(X))
+    labels = pd.read_parquet(tmp_path / "out" / "labels.parquet")
+    assert labels.columns.tolist() == ["x0", "x1", "x2", "label"]
+    with pytest.raises(ParameterError, match="earlier run"):
+        model.save(tmp_path / "out")
+    model.save(tmp_path / "out", overwrite=True)
+    labels = pd.read_parquet(tmp_path / "out" / "labels.parquet")
+    assert labels.columns.tolist() == ["label"]
+    with pytest.raises(ParameterError, match="must have the 500 points"):
+        model.save(tmp_path / "new", X_public=X)
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ParameterError, match="is a file"):
+        model.save(tmp_path / "file")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "out"]
+
+
+def test_sparse_points_are_saved_too(tmp_path: Path) -> None:
+    import scipy.sparse as sp
+
+    model, X = fitted()
+    model.save(tmp_path / "out", X_public=sp.csr_array(X[2000:]))
+    assert len(pd.read_parquet(tmp_path / "out" / "labels.parquet")) == 500
+
+
+@pytest.mark.parametrize("student", [RandomForestClassifier(3), "odd"], ids=str)
+def test_models_that_cannot_be_stored_safely_are_refused(
+    student: Any, tmp_path: Path
+) -> None:
+    model, _ = fitted()
+    model.student_ = student if student != "odd" else lambda x: x
+    with pytest.raises(ParameterError, match="cannot be stored so that strangers"):
+        model.save(tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_a_fit_cost_is_shown() -> None:
+    from matplotlib.figure import Figure
+
+    model, _ = fitted()
+    assert model.epsilon_spent() <= 2
+    assert model.epsilon_spent(1e-9) > model.epsilon_spent(1e-3)
+    axes = Figure().subplots(1, 2)
+    assert model.plot_privacy_curve(axes[0]).get_xscale() == "log"
+    assert model.plot_spending(axes[1]).get_ylim()[1] == 105
+    import matplotlib as mpl
+    import matplotlib.pyplot as plt
+
+    mpl.use("Agg")
+    assert model.plot_spending() is not None
+    plt.close("all")
+
+
+def test_plots_without_matplotlib_say_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, _ = fitted()
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib.pyplot", None)
+    with pytest.raises(ParameterError, match=r"mapl\[plot\]"):
+        model.plot_spending()
+
+
+def test_fits_inside_a_budget_are_charged_to_it() -> None:
+    with Budget(epsilon=3, delta=1e-4) as budget:
+        model, _ = fitted()
+        assert 1 < budget.remaining() < 1.6
+        assert "of a budget of epsilon 3" in model.certificate_["ledger"]
+        fitted()
+        with pytest.raises(BudgetExceededError):
+            fitted()
+    left = budget.remaining()
+    fitted()  # its own budget again
+    assert budget.remaining() == left
+    assert len(model.events_) == 1
+
+
+# Public numbers that predict failure ------------------------------------------------
+
+
+@pytest.mark.filterwarnings("error::mapl.PrivacyWarning")
+@pytest.mark.parametrize("params", [{"epsilon": 50.0}, {"delta": 0.1}], ids=str)
+def test_parameters_that_protect_nobody_are_warned_of(params: Any) -> None:
+    X = np.random.default_rng(0).normal(size=(300, 2))
+    model = PrivateClassifier(classes=[0, 1], **params)
+    with pytest.raises(PrivacyWarning, match=r"protects hardly|is large"):
+        model.fit(X, (X[:, 0] > 0).astype(int), X_public=X)
+
+
+def test_more_teachers_than_records_are_warned_of() -> None:
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    model = PrivateClassifier(
+        LogisticRegression(),
+        method="votes",
+        n_teachers=90,
+        n_records=60,
+        classes=[0, 1],
+    )
+    with pytest.warns(UserWarning, match="more teachers"):
+        model.fit(X, (X[:, 0] > 0).astype(int), X_public=X)
+
+
+def test_a_sparse_vector_that_would_withhold_everything_is_refused() -> None:
+    X = np.random.default_rng(0).normal(size=(500, 2))
+    model = PrivateClassifier(
+        LogisticRegression(), mechanism="sparse-vector", n_teachers=50, classes=[0, 1]
+    )
+    with pytest.raises(ParameterError, match="would withhold every answer"):
+        model.fit(X, (X[:, 0] > 0).astype(int), X_public=X)
+
+
+def test_what_a_fit_would_run_is_foreseen_from_public_values() -> None:
+    X = np.random.default_rng(0).normal(size=(500, 2))
+    model = PrivateClassifier(classes=[0, 1])
+    setting = model.foresee(X_public=X)
+    assert setting.name == "moments"
+    assert not hasattr(model, "student_")
+    with pytest.raises(ParameterError, match="must be declared"):
+        PrivateClassifier().foresee(X_public=X)
+    schema = {
+        "columns": {"a": {"kind": "number", "range": [0, 1]}},
+        "target": {"column": "y", "classes": ["n", "y"]},
+    }
+    assert PrivateClassifier(schema=schema).foresee().name == "moments"

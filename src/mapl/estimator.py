@@ -11,7 +11,7 @@ from sklearn.utils import get_tags
 from threadpoolctl import threadpool_limits
 
 from mapl.arrays import n_rows
-from mapl.learners import PasswordsHidden, fit_labels
+from mapl.learners import PasswordsHidden, fit_labels, fixed_seed
 from mapl.methods import sketched
 from mapl.methods.both import learn_by_both
 from mapl.methods.moments import learn_by_moments, learn_labels_by_moments
@@ -19,6 +19,7 @@ from mapl.methods.published import Published, distilled
 from mapl.methods.votes import Panel, learn_by_votes
 from mapl.parameters import (
     check_parameters,
+    refuse_fit_params,
     warn_of_lacking_classes,
     warn_of_noise,
     warn_unsafe_use,
@@ -102,8 +103,10 @@ class PrivateClassifier(
         Workers, or threads for moments, as in joblib.
     time_limit : float or None
         Seconds that a teacher may take; one that takes longer has no vote.
-    random_state : int or None
+    random_state : int, RandomState, Generator or None
         Seeds teachers, partition and student. Noise takes no seed.
+    verbose : int
+        With 1, a line after each fit says what it cost.
 
     Attributes
     ----------
@@ -169,7 +172,8 @@ class PrivateClassifier(
         dataset: str | None = None,
         n_jobs: int | None = None,
         time_limit: float | None = None,
-        random_state: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
     ) -> None:
         self.estimator = estimator
         self.method = method
@@ -191,9 +195,16 @@ class PrivateClassifier(
         self.n_jobs = n_jobs
         self.time_limit = time_limit
         self.random_state = random_state
+        self.verbose = verbose
 
     def fit(
-        self, X: Any, y: Any, *, X_public: Any = None, groups: Any = None
+        self,
+        X: Any,
+        y: Any,
+        *,
+        X_public: Any = None,
+        groups: Any = None,
+        **fit_params: Any,
     ) -> PrivateClassifier:
         """Train the teachers, publish answers about the public points, fit the student.
 
@@ -208,9 +219,13 @@ class PrivateClassifier(
             ``schema``, or only labels are private.
         groups : array-like or None
             Whose record each is: the guarantee is then for a whole person.
+        **fit_params
+            Refused, ``sample_weight`` with the reason.
         """
         self._dictionary = None if self.schema is None else Dictionary.read(self.schema)
         check_parameters(self, self._dictionary)
+        refuse_fit_params(fit_params)
+        self._seed = fixed_seed(self.random_state)
         warn_unsafe_use(self)
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # nothing of an earlier fit may be left
@@ -233,6 +248,7 @@ class PrivateClassifier(
         self.certificate_ = certificate.of_classifier(
             self, self.events_, grouped=self._grouped, receipt=account.receipt()
         )
+        self._say_cost()
         return self
 
     def _learn(

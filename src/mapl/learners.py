@@ -111,6 +111,15 @@ def learner_digest(learner: Any) -> str:
         return token_hex(16)
 
 
+def fixed_seed(random_state: Any) -> int | None:
+    """Return a seed for one fit; a generator gives the next of its numbers."""
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31 - 1))
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31 - 1))
+    return None if random_state is None else seed_of(random_state)
+
+
 def seed_of(random_state: int | None) -> int:
     """Return the seed, drawn if there is none."""
     if random_state is None:
@@ -118,8 +127,16 @@ def seed_of(random_state: int | None) -> int:
     return integer(random_state=random_state, at_least=0)
 
 
+_REFITTING = (
+    "sklearn.model_selection.",
+    "sklearn.calibration",
+    "sklearn.ensemble._",
+    "sklearn.multiclass",
+    "sklearn.feature_selection.",
+)
 MODEL_SELECTION = (
-    "A search or a cross-validation over private records pays for each of its fits: k "
+    "What fits this model several times (a search, cross-validation, calibration, "
+    "bagging) pays for each of its fits: k "
     "of them cost up to k times epsilon {epsilon:g}, and its scores are not covered by "
     "any guarantee. Choose parameters on public data, or put the search inside: "
     "PrivateClassifier(GridSearchCV(...)) searches in each teacher, for nothing."
@@ -127,10 +144,10 @@ MODEL_SELECTION = (
 
 
 def in_model_selection() -> bool:
-    """Whether scikit-learn's model selection is among the callers."""
+    """Whether what fits a model several times is among the callers."""
     frame: Any = sys._getframe(1)
     while frame is not None:
-        if frame.f_globals.get("__name__", "").startswith("sklearn.model_selection."):
+        if frame.f_globals.get("__name__", "").startswith(_REFITTING):
             return True
         frame = frame.f_back
     return False

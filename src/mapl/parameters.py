@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 from mapl.errors import (
@@ -20,7 +21,6 @@ from mapl.learners import (
     check_jobs,
     default_classifier,
     in_model_selection,
-    seed_of,
 )
 from mapl.planning.choice import METHODS
 from mapl.planning.plan import large_delta_message, mostly_noise_message
@@ -54,10 +54,21 @@ def check_parameters(model: Any, dictionary: Dictionary | None) -> None:
     check_class_weight(model.class_weight, model.method)
     check_jobs(model.n_jobs)
     check_ledger(model.ledger, model.dataset)
-    seed_of(model.random_state)
 
 
 _WEAK_EPSILON, _WEAK_DELTA = 20.0, 1e-3
+
+
+def refuse_fit_params(given: Mapping[str, Any]) -> None:
+    """Refuse what scikit-learn's classifiers may take and this one does not."""
+    if "sample_weight" in given:
+        raise ParameterError(
+            "sample_weight is not supported: a record with a large weight would need "
+            "as much more noise. Use class_weight for rare classes, or repeat nothing "
+            "and leave records out."
+        )
+    if given:
+        raise TypeError(f"fit() got an unexpected keyword argument {min(given)!r}.")
 
 
 def warn_unsafe_use(model: Any) -> None:

@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 from mapl.arrays import Array, n_rows
 from mapl.errors import ParameterError
 from mapl.features.sketch import N_DRAWN
-from mapl.learners import default_classifier
+from mapl.learners import default_classifier, fixed_seed
 from mapl.methods import sketched
 from mapl.methods.moments import PublicMap
 from mapl.parameters import check_parameters
@@ -45,7 +45,8 @@ class ReadsRecords:
     privacy: str
     on_invalid: str
     n_jobs: int | None
-    random_state: int | None
+    random_state: Any
+    _seed: int | None
     classes_: Array
     method_: str
     _dictionary: Dictionary | None
@@ -58,6 +59,7 @@ class ReadsRecords:
         """
         self._dictionary = None if self.schema is None else Dictionary.read(self.schema)
         check_parameters(self, self._dictionary)
+        self._seed = fixed_seed(self.random_state)
         declared = self.classes
         if declared is None and self._dictionary is not None:
             declared = self._dictionary.classes or None
@@ -109,7 +111,7 @@ class ReadsRecords:
             pool = X
         elif self.privacy == "labels":
             X, codes, groups, pool = records.split_public_features(
-                X, codes, groups, seed=self.random_state or 0
+                X, codes, groups, seed=self._seed or 0
             )
         else:
             pool = None
@@ -173,7 +175,7 @@ class ReadsRecords:
         """
         try:
             with threadpool_limits(effective_n_jobs(self.n_jobs)):
-                return PublicMap.or_error(table, seed=self.random_state or 0)
+                return PublicMap.or_error(table, seed=self._seed or 0)
         except ParameterError:
             if self.method != "auto" or self.estimator is None:
                 raise

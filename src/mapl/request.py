@@ -24,15 +24,23 @@ def open_fit_account(model: Any, private: PrivateRecords, table: Table) -> Accou
         ledger=model.ledger,
         dataset=model.dataset,
         request=request_key(model, table.schema).encode() + sha256(digest).digest(),
-        note=f"PrivateClassifier, {model.method_}, {model.n_teachers_} teachers, "
+        note=f"PrivateClassifier, {model.method_}{_learner(model)}, "
         f"{model.n_public_} public points",
-        seed=seed_of(model.random_state),
+        seed=seed_of(model._seed),
         keys=private.digests,
         assignment=lambda seed: private.assignment(
             max(1, model.n_teachers_), salt=seed
         ),
         quiet=model.on_invalid == "drop",
     )
+
+
+def _learner(model: Any) -> str:
+    """Say who teaches; nothing where nobody does."""
+    if model.method_ == "moments":
+        return ""
+    name = type(model._estimator()).__name__
+    return f", {model.n_teachers_} teachers ({name})"
 
 
 def request_key(model: Any, schema: Schema) -> str:
@@ -51,5 +59,6 @@ def request_key(model: Any, schema: Schema) -> str:
     learner = None
     if model.method_ != "moments":
         learner = learner_digest(model._estimator())
-    seed = None if model.random_state is None else int(model.random_state)
-    return repr((params, seed, model.classes_.tolist(), learner, schema.describe()))
+    return repr(
+        (params, model._seed, model.classes_.tolist(), learner, schema.describe())
+    )

@@ -361,7 +361,7 @@ def test_a_ledger_keeps_the_budget_of_all_commands(
     assert "names no ledger" in none.stderr
 
     damaged = bytearray((tmp_path / "budget.db").read_bytes())
-    position = damaged.index(b"0 teachers")
+    position = damaged.index(b"PrivateClassifier, moments")
     damaged[position] ^= 1
     (tmp_path / "budget.db").write_bytes(damaged)
     assert run("ledger", "verify", url, code=4).stderr
@@ -740,7 +740,7 @@ def test_lines_that_cannot_be_read_are_refused_or_dropped(
     result = run(*command, code=2 if on_invalid == "error" else 0)
     assert ("a line that cannot be read" in result.stderr) == (on_invalid == "error")
     wrong = run(*command[:-1], "perhaps", code=2)
-    assert "on_invalid must be one of 'error', 'drop'" in wrong.stderr
+    assert "--on-invalid must be one of 'error', 'drop'" in wrong.stderr
 
 
 @pytest.mark.parametrize("ending", [".gz", ".bz2", ".xz"])

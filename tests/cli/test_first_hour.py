@@ -16,6 +16,9 @@ import mapl
 from mapl import Budget, BudgetExceededError, ParameterError, PrivateClassifier
 from mapl.cli import main
 from mapl.errors import CertificateError, PrivacyWarning
+from mapl.features.model import PublicFeatures
+from mapl.publish import bundle, report
+from mapl.publish.loading import PublishedModel
 
 
 def run(*args: Any, code: int = 0) -> Any:
@@ -234,6 +237,32 @@ def test_a_folder_is_a_model_in_python(learned: Path, folder: Path) -> None:
     assert repr(model).startswith("PublishedModel(epsilon=")
     with pytest.raises(CertificateError, match=r"holds no certificate\.json"):
         mapl.load(folder)
+    bare = PublishedModel(Bare(), model.certificate_)
+    with pytest.raises(AttributeError, match="no probabilities"):
+        bare.predict_proba(test)
+
+
+class Bare:
+    """A model that gives labels alone."""
+
+    classes_ = np.array(["n", "y"])
+
+    def __getitem__(self, _: int) -> Any:
+        return PublicFeatures({})
+
+    def predict(self, X: Any) -> Any:
+        return np.full(len(X), "y")
+
+
+def test_a_file_may_hold_a_model_without_probabilities(
+    learned: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundle, "load_model", lambda _: Bare())
+    assert bundle._predicted(learned, [1, 2]) == {"labels": ["y", "y"]}
+
+
+def test_a_report_without_a_price_has_no_curve() -> None:
+    assert report._curve([]) == ""
 
 
 @pytest.mark.parametrize("name", ["report.html", "labels.parquet", "model.skops"])
@@ -307,12 +336,19 @@ def test_sparse_points_are_saved_too(tmp_path: Path) -> None:
     assert len(pd.read_parquet(tmp_path / "out" / "labels.parquet")) == 500
 
 
-@pytest.mark.parametrize("student", [RandomForestClassifier(3), "odd"], ids=str)
+class Unwritable(LogisticRegression):
+    def __getstate__(self) -> Any:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    "student", [RandomForestClassifier(3), Unwritable()], ids=["forest", "unwritable"]
+)
 def test_models_that_cannot_be_stored_safely_are_refused(
     student: Any, tmp_path: Path
 ) -> None:
     model, _ = fitted()
-    model.student_ = student if student != "odd" else lambda x: x
+    model.student_ = student
     with pytest.raises(ParameterError, match="cannot be stored so that strangers"):
         model.save(tmp_path / "out")
     assert not list(tmp_path.iterdir())
@@ -405,3 +441,101 @@ def test_what_a_fit_would_run_is_foreseen_from_public_values() -> None:
         "target": {"column": "y", "classes": ["n", "y"]},
     }
     assert PrivateClassifier(schema=schema).foresee().name == "moments"
+
+
+# As scikit-learn users expect -------------------------------------------------------
+
+
+def test_weights_of_records_are_refused_with_the_reason() -> None:
+    X = np.random.default_rng(0).normal(size=(300, 2))
+    y = (X[:, 0] > 0).astype(int)
+    model = PrivateClassifier(classes=[0, 1])
+    with pytest.raises(ParameterError, match="as much more noise"):
+        model.fit(X, y, X_public=X, sample_weight=np.ones(300))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
+        model.fit(X, y, X_public=X, colour="red")
+
+
+@pytest.mark.parametrize(
+    "make", [np.random.RandomState, np.random.default_rng], ids=["state", "generator"]
+)
+def test_generators_seed_a_fit(make: Any) -> None:
+    X = np.random.default_rng(0).normal(size=(300, 2))
+    y, rng = (X[:, 0] > 0).astype(int), make(3)
+    model = PrivateClassifier(classes=[0, 1], random_state=rng)
+    seeds = [model.fit(X, y, X_public=X)._seed for _ in range(2)]
+    assert seeds[0] != seeds[1]
+    assert (
+        model.set_params(random_state=make(3)).fit(X, y, X_public=X)._seed == seeds[0]
+    )
+
+
+def test_public_columns_may_be_in_any_order() -> None:
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(3000, 3)) * [1, 50, 1], columns=list("abc"))
+    y = (X["a"] > 0).astype(int)
+    model = PrivateClassifier(classes=[0, 1], epsilon=3)
+    model.fit(X[:2000], y[:2000], X_public=X[2000:][["c", "b", "a"]])
+    assert model.score(X, y) > 0.9
+    with pytest.raises(ParameterError, match="does not go with X"):
+        model.fit(X, y, X_public=X.rename(columns={"a": "z"}))
+
+
+def test_what_refits_a_model_is_warned_of() -> None:
+    from sklearn.calibration import CalibratedClassifierCV
+
+    X = np.random.default_rng(0).normal(size=(400, 2))
+    model = PrivateClassifier(privacy="labels", classes=[0, 1])
+    around = CalibratedClassifierCV(model, cv=2)
+    with pytest.warns(PrivacyWarning, match="pays for each of its fits"):
+        around.fit(X, (X[:, 0] > 0).astype(int))
+
+
+def test_a_line_after_each_fit_says_what_it_cost(capsys: Any) -> None:
+    fitted(verbose=1)
+    said = capsys.readouterr().err
+    assert said.startswith("mapl: epsilon 1.99")
+    assert "all fits of this process together" in said
+    fitted()
+    assert not capsys.readouterr().err
+
+
+def test_a_notebook_shows_the_guarantee() -> None:
+    model, _ = fitted()
+    page = model._repr_mimebundle_()["text/html"]
+    assert page.startswith("<p><b>Whatever is computed")
+    assert "<p><b>" not in PrivateClassifier()._repr_mimebundle_()["text/html"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--seed", -1), "--seed must be an integer >= 0, got -1."),
+        (("--teachers", 0), "--teachers must be an integer >= 1, got 0."),
+        (("--epsilon", 0), "--epsilon must be a finite number > 0"),
+        (("--mechanism", "magic"), "--mechanism must be one of"),
+        (("--mechanism", "sparse-vector", "--teachers", 20), "Use --mechanism auto"),
+    ],
+    ids=str,
+)
+def test_errors_speak_of_options(
+    folder: Path, tmp_path: Path, options: Any, message: str
+) -> None:
+    assert message in learn(folder, tmp_path / "out", *options, code=2).stderr
+
+
+def test_figures_are_rounded_for_people(folder: Path, tmp_path: Path) -> None:
+    shown = learn(folder, tmp_path / "out", "--test", folder / "test.csv").stdout
+    assert " %" in shown
+    assert "recall" in shown
+    assert "given a label" in shown
+    url = f"sqlite:///{tmp_path}/budget.db"
+    run("ledger", "create", url, "--dataset", "d", "--epsilon", 5, "--delta", 1e-4)
+    ledger = ("--ledger", url, "--dataset", "d", "--seed", 1)
+    learn(folder, tmp_path / "one", *ledger)
+    again = learn(folder, tmp_path / "two", *ledger).stdout
+    assert "yes, so this run was free" in again
+    run("ledger", "create", url, "--dataset", "t", "--epsilon", 5, "--delta", 1e-4)
+    tree = ("--estimator", "tree", "--teachers", 5, "--ledger", url, "--dataset", "t")
+    learn(folder, tmp_path / "three", *tree)
+    assert "5 teachers (" in run("ledger", "history", url).stdout

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 import traceback
 import warnings
@@ -73,7 +74,7 @@ def errors_in_one_line(command: Callable[..., Any]) -> Callable[..., Any]:
                 )
                 return command(*args, **kwargs)
         except MaplError as error:
-            click.echo(f"Error: {printable(str(error))}", err=True)
+            click.echo(f"Error: {printable(in_options(str(error)))}", err=True)
             sys.exit(_EXIT_CODES.get(type(error), 2))
         except (ClickException, Exit, BrokenPipeError):  # click knows what to do
             raise
@@ -88,6 +89,35 @@ def errors_in_one_line(command: Callable[..., Any]) -> Callable[..., Any]:
             sys.exit(1)
 
     return wrapped
+
+
+_OPTIONS = {
+    "random_state": "--seed",
+    "n_teachers": "--teachers",
+    "n_records": "--records",
+    "n_jobs": "--jobs",
+    "X_public": "--public",
+    "on_invalid": "--on-invalid",
+    "class_weight": "--class-weight",
+    "time_limit": "--time-limit",
+}
+_SAME = ("epsilon", "delta", "method", "mechanism", "estimator", "classes", "schema")
+
+
+def in_options(message: str) -> str:
+    """Return an error of a parameter as one of the option that sets it."""
+    names = _OPTIONS | {name: f"--{name}" for name in _SAME}
+    message = re.sub(
+        r"\b(\w+)='([^' ]*)'",
+        lambda m: f"{names[m[1]]} {m[2]}" if m[1] in names else m[0],
+        message,
+    )
+    first, _, rest = message.partition(" ")
+    if first in names and rest.startswith(("must", "does", "cannot")):
+        message = f"{names[first]} {rest}"
+    for name, option in _OPTIONS.items():
+        message = re.sub(rf"(?<![\w-]){name}\b", option, message)
+    return message
 
 
 def _where(error: Exception) -> str:
@@ -105,10 +135,41 @@ def show_result(result: dict[str, Any], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(result))
         return
-    words = {True: "yes", False: "no"}
     for name, value in result.items():
-        shown = words[value] if isinstance(value, bool) else value
-        click.echo(f"{name.replace('_', ' '):14} {printable(str(shown))}")
+        words = _WORDS.get(name, name.replace("_", " "))
+        if isinstance(value, dict):  # figures of each class
+            for key, figures in value.items():
+                shown = ", ".join(f"{n} {_shown(n, v)}" for n, v in figures.items())
+                click.echo(f"{printable(str(key)):14} {shown}")
+            continue
+        click.echo(f"{words:14} {printable(_shown(name, value))}")
+
+
+_WORDS = {
+    "paid_before": "charged before",
+    "answered": "given a label",
+    "abstained": "left without",
+    "always_most_frequent": "most frequent",
+    "without_privacy_PRIVATE_accuracy": "no privacy",
+}
+_SHARES = ("accuracy", "always_most_frequent", "recall", "precision")
+
+
+def _shown(name: str, value: Any) -> str:
+    """Return a value for a reader, rounded."""
+    if name == "paid_before":
+        return "yes, so this run was free" if value else "no"
+    if name == "without_privacy_PRIVATE_accuracy":
+        return f"accuracy {100 * value:.1f} % by boosting (private: do not pass it on)"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    if name in _SHARES:
+        return f"{100 * value:.1f} %"
+    if name in ("auc", "log_loss"):
+        return f"{value:.3f}"
+    return str(value)
 
 
 def printable(text: str) -> str:

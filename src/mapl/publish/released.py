@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,13 @@ from sklearn.utils.validation import check_is_fitted
 from mapl.arrays import Array
 from mapl.errors import CertificateError, ParameterError
 from mapl.privacy import accounting
+from mapl.privacy.rounding import decimals_up
 from mapl.publish.bundle import load_model, new_folder, write_bundle
+from mapl.publish.report import budget_in_words
 from mapl.publish.signing import read_key
 from mapl.records.containers import unwrapped
 
+_spent: list[float] = []  # by fits of this process
 _DELTAS = 10.0 ** np.arange(-12, -1.9, 0.5)
 
 
@@ -27,7 +32,9 @@ class Released:
     certificate_: dict[str, Any]
     spending_: list[tuple[int, float]]
     public_labels_: Array
+    paid_before_: bool
     delta: float
+    verbose: int
 
     def save(
         self,
@@ -80,6 +87,27 @@ class Released:
                 f"X_public must have the {n} points of the fit, and no column 'label'."
             )
         return frame
+
+    def _say_cost(self) -> None:
+        """With ``verbose``, say what the fit cost, and all fits of this process."""
+        own = self.certificate_["epsilon"] or 0.0
+        _spent.append(0.0 if self.paid_before_ else own)
+        if self.verbose:
+            free = "already charged, this run was free; " if self.paid_before_ else ""
+            sys.stderr.write(
+                f"mapl: {free}epsilon {own} at delta {float(self.delta):g}; all fits "
+                f"of this process together: {decimals_up(sum(_spent), 3)} at most.\n"
+            )
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        """Show the guarantee above the diagram."""
+        bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)  # type: ignore[misc]
+        if hasattr(self, "certificate_") and "text/html" in bundle:
+            said = escape(self.certificate_["guarantee"])
+            budget = escape(budget_in_words(self.certificate_["ledger"]))
+            note = f"<p><b>{said}</b><br>Budget: {budget}</p>"
+            bundle["text/html"] = note + bundle["text/html"]
+        return bundle
 
     def epsilon_spent(self, delta: float | None = None) -> float:
         """Return what the fit cost, at a delta; that of the fit if None."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from mapl.privacy import accounting
 from mapl.privacy.events import from_json
+from mapl.privacy.rounding import decimals_up
 from mapl.publish.meaning import in_plain_words
 
 _BAR = "<span class='bar' style='width: {:.2f}rem'></span>"
@@ -57,7 +58,7 @@ def render(
         "teachers": public["n_teachers"] or "none",
         "public points": public["n_public"] or "none: a data dictionary alone",
         "how it was released": _HOW[certificate["mechanism"]],
-        "budget": _budget(certificate["ledger"]),
+        "budget": budget_in_words(certificate["ledger"]),
         "assumed": public["assumed"],
         "classes": "declared by the caller"
         if public["classes_declared"]
@@ -98,7 +99,8 @@ def _rows(pairs: Sequence[tuple[str, str]]) -> str:
     )
 
 
-def _budget(ledger: str | Mapping[str, Any]) -> str:
+def budget_in_words(ledger: str | Mapping[str, Any]) -> str:
+    """Say where a budget is kept."""
     if isinstance(ledger, str):
         return ledger
     rows = ", ".join(map(str, ledger["rows"]))
@@ -125,7 +127,7 @@ def _curve(events: Sequence[Any]) -> str:
     line = " ".join(f"{a},{b:.1f}" for a, b in zip(x, y, strict=True))
     dots = "".join(
         f"<circle cx='{a}' cy='{b:.1f}' r='3'/>"
-        f"<text x='{a}' y='{b - 8:.1f}'>{epsilon:.2g}</text>"
+        f"<text x='{a}' y='{b - 8:.1f}'>{decimals_up(epsilon, 2):g}</text>"
         f"<text x='{a}' y='168'>1e{power}</text>"
         for a, b, epsilon, power in zip(x, y, found, range(-10, -2), strict=True)
     )

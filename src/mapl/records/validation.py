@@ -53,7 +53,12 @@ def validate_records(owner: Any, X: Any, *, reset: bool, private: bool = False) 
 
 
 def validate_pool(owner: Any, pool: Any, *, reset: bool) -> Any:
-    """Check public records as those that they go with."""
+    """Check public records as those that they go with; columns may be in any order."""
+    names = getattr(owner, "feature_names_in_", None)
+    if not reset and names is not None and hasattr(pool, "iloc"):
+        own = list(getattr(pool, "columns", ()))
+        if own != list(names) and sorted(map(str, own)) == sorted(map(str, names)):
+            pool = pool[list(names)]
     try:
         return owner._validate(pool, reset=reset)
     except ValueError as error:

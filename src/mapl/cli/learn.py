@@ -232,7 +232,7 @@ def learn(
     prepared = _Prepared.of(data, model)
     test_table = None if test is None else read_test_file(test, data, target, names)
     if dry_run:
-        show_result(foreseen(model, prepared.points, names, settings), as_json)
+        show_result(foreseen(model, prepared.points, names), as_json)
         return
     records = data.read_records(names, on_invalid=settings["on_invalid"])
     shown = data.public is not None

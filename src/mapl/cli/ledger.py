@@ -57,19 +57,26 @@ def show(url: str, plot: Path | None, as_json: bool) -> None:
 
     ledger = Ledger(url)
     balances = [vars(balance) for balance in ledger.balances()]
+    for balance in balances:
+        left = balance["epsilon_limit"] - balance["epsilon_spent"]
+        balance["epsilon_left"] = max(0.0, left)
     if plot is not None:
-        draw_balances(balances, plot)
+        draw_balances(balances, list(ledger.history()), plot)
     if as_json:
         click.echo(json.dumps({"ledger": ledger.url, "datasets": balances}))
         return
     show_table(
-        ("data set", "rule", "epsilon spent", "of", "delta spent", "of", "releases"),
+        (
+            *("data set", "rule", "epsilon spent", "of", "left"),
+            *("delta spent", "of", "releases"),
+        ),
         [
             (
                 b["name"],
                 b["rule"],
                 f"{b['epsilon_spent']:.4g}",
                 f"{b['epsilon_limit']:g}",
+                f"{b['epsilon_left']:.4g}",
                 f"{b['delta_spent']:.3g}",
                 f"{b['delta_limit']:g}",
                 str(b["releases"]),

@@ -20,22 +20,50 @@ def new_figure(path: Path, width: float, height: float) -> Any:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def draw_balances(balances: list[dict[str, Any]], path: Path) -> None:
-    """Draw what is spent and what is left, a bar for each data set."""
-    figure = new_figure(path, 7, 1.2 + 0.5 * len(balances))
-    axes = figure.add_subplot()
+def draw_balances(
+    balances: list[dict[str, Any]], rows: list[dict[str, Any]], path: Path
+) -> None:
+    """Draw what is spent and what is left, a bar for each data set; and when."""
+    figure = new_figure(path, 7, 4 + 0.5 * len(balances))
+    axes, later = figure.subplots(2, 1, height_ratios=(1 + len(balances), 4))
+    _draw_times(later, balances, rows)
     names = [b["name"] for b in balances]
     shares = [100 * b["epsilon_spent"] / b["epsilon_limit"] for b in balances]
     axes.barh(names, [100] * len(names), color="#e2e8f0", label="left")
     axes.barh(names, shares, color="#2b6cb0", label="spent")
     for name, b in zip(names, balances, strict=True):
-        text = f"{b['epsilon_spent']:.3g} of {b['epsilon_limit']:g}"
+        text = (
+            f"{b['epsilon_spent']:.3g} of {b['epsilon_limit']:g}, delta "
+            f"{b['delta_spent']:.1g} of {b['delta_limit']:.1g}"
+        )
         axes.text(101, name, text, va="center")
-    axes.set(xlim=(0, 125), xlabel="epsilon, % of the limit")
+    axes.set(xlim=(0, 165), xticks=range(0, 101, 20), xlabel="epsilon, % of the limit")
     axes.invert_yaxis()
     axes.legend(loc="upper right", ncols=2, frameon=False, bbox_to_anchor=(1, 1.25))
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=120)
+
+
+def _draw_times(
+    axes: Any, balances: list[dict[str, Any]], rows: list[dict[str, Any]]
+) -> None:
+    """Draw when each data set was charged: the sum of the prices of its releases."""
+    from datetime import datetime
+
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    for balance in balances:
+        own = [row for row in rows if row["dataset"] == balance["name"]]
+        charges = [row for row in own if row["kind"] in ("create", "charge")]
+        times = [datetime.fromisoformat(row["at"]) for row in charges]
+        spent, total = [], 0.0
+        for row in charges:
+            total += row["loss"] if row["kind"] == "charge" else 0.0
+            spent.append(total)
+        axes.step(times, spent, where="post", marker="o", label=balance["name"])
+    axes.set(xlabel="time", ylabel="charged, added up")
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(AutoDateLocator()))
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def draw_plan(figure: Any, epsilon: float, params: dict[str, Any]) -> None:

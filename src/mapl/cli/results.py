@@ -8,9 +8,7 @@ from typing import Any
 from mapl.errors import ParameterError
 
 
-def foreseen(
-    model: Any, points: Any, classes: list[str], settings: dict[str, Any]
-) -> dict[str, Any]:
+def foreseen(model: Any, points: Any, classes: list[str]) -> dict[str, Any]:
     """Return what a fit would do: from public values, for nothing."""
     if not classes:
         raise ParameterError("--dry-run needs --classes: it reads no private record.")
@@ -23,13 +21,21 @@ def foreseen(
         "public_points": model.n_public_,
         "released": False,
     }
-    if settings["ledger"] is not None:
-        from mapl.ledger.ledger import Ledger
+    left = epsilon_left(model)
+    if left:
+        after = left["epsilon_left"] - model.epsilon
+        left["epsilon_left_after"] = round(after, 6)
+    return found | left
 
-        balance = Ledger(settings["ledger"]).balance(settings["dataset"])
-        left = balance.epsilon_limit - balance.epsilon_spent
-        found |= {"epsilon_left": left, "epsilon_left_after": left - model.epsilon}
-    return found
+
+def epsilon_left(model: Any) -> dict[str, float]:
+    """Return what is left in the ledger, if there is one."""
+    if model.ledger is None:
+        return {}
+    from mapl.ledger.ledger import Ledger
+
+    balance = Ledger(model.ledger).balance(model.dataset)
+    return {"epsilon_left": round(balance.epsilon_limit - balance.epsilon_spent, 6)}
 
 
 def summary_of(fitted: Any, signed: dict[str, Any], out: Path) -> dict[str, Any]:
@@ -52,6 +58,7 @@ def summary_of(fitted: Any, signed: dict[str, Any], out: Path) -> dict[str, Any]
         "method": fitted.method_,
         "teachers": fitted.n_teachers_,
         **asked,
+        **epsilon_left(fitted),
         "guarantee": signed["guarantee"],
         "folder": str(out),
     }

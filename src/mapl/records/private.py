@@ -24,7 +24,8 @@ _UNREADABLE = (
     "or set on_invalid='drop' to leave such records out."
 )
 _UNKNOWN_LABEL = (
-    "y holds a label that is not among classes. Declare every label that may occur, or "
+    "y holds a label that is not among classes. Declare every label that may occur "
+    "(blanks count: 'yes ' is not 'yes'), or "
     "set on_invalid='drop' to leave such records out."
 )
 

@@ -185,6 +185,8 @@ def test_a_score_has_figures_for_each_class(folder: Path, tmp_path: Path) -> Non
     assert "without" not in (tmp_path / "out" / "certificate.json").read_text()
     message = learn(folder, tmp_path / "other", "--baseline", code=2).stderr
     assert "--baseline needs --test" in message
+    shown = learn(folder, tmp_path / "third", *test[:2], "--baseline").stdout
+    assert "by boosting (private: do not pass it on)" in shown
 
 
 def test_a_dry_run_releases_nothing(folder: Path, tmp_path: Path) -> None:

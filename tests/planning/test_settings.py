@@ -196,6 +196,6 @@ def test_two_plans_with_one_event_are_two_jobs() -> None:
         setting = replace(plan(**sizes()).setting("noisy-max"), name=name)
         model = PrivateClassifier(plan=setting, random_state=0)
         model.classes_, model.n_teachers_, model._grouped = np.arange(2), 60, False
-        model.method_, model._outline = "votes", None
+        model.method_, model._outline, model._seed = "votes", None, 0
         forms[name] = request_key(model, SCHEMA)
     assert forms["dissent"] != forms["noisy-max"]

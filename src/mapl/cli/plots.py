@@ -50,7 +50,7 @@ def _draw_times(
     """Draw when each data set was charged: the sum of the prices of its releases."""
     from datetime import datetime
 
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+    from matplotlib import dates
 
     for balance in balances:
         own = [row for row in rows if row["dataset"] == balance["name"]]
@@ -62,7 +62,10 @@ def _draw_times(
             spent.append(total)
         axes.step(times, spent, where="post", marker="o", label=balance["name"])
     axes.set(xlabel="time", ylabel="charged, added up")
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(AutoDateLocator()))
+    untyped: Any = dates
+    locator = untyped.AutoDateLocator()
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(untyped.ConciseDateFormatter(locator))
     axes.spines[["top", "right"]].set_visible(False)
 
 

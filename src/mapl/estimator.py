@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin
 from sklearn.utils import get_tags
 from threadpoolctl import threadpool_limits
@@ -27,17 +26,18 @@ from mapl.parameters import (
 from mapl.planning.settings import Setting
 from mapl.publish import certificate
 from mapl.publish.released import Released
-from mapl.reading import ReadsRecords
 from mapl.records.dictionary import Dictionary, groups_by_schema
 from mapl.records.private import PrivateRecords
 from mapl.records.table import Table
 from mapl.release.account import Account
 from mapl.request import open_fit_account
+from mapl.scale.records import StreamedRecords
+from mapl.streaming import ReadsFiles
 from mapl.student.prediction import StudentPredictions
 
 
 class PrivateClassifier(
-    ReadsRecords,
+    ReadsFiles,
     Released,
     StudentPredictions,
     PasswordsHidden,
@@ -105,6 +105,13 @@ class PrivateClassifier(
         Seconds that a teacher may take; one that takes longer has no vote.
     random_state : int, RandomState, Generator or None
         Seeds teachers, partition and student. Noise takes no seed.
+    engine : {"local", "ray"} or Engine
+        Where `fit_files` reads records: in ``n_jobs`` processes, or on Ray.
+    memory : str or int or None
+        About what `fit_files` may take, such as "500MB"; 1GB if None.
+    spool : path or None
+        Where `fit_files` sorts records, encrypted; the state folder if None. On a
+        cluster, a folder that all machines share.
     verbose : int
         With 1, a line after each fit says what it cost.
 
@@ -173,6 +180,9 @@ class PrivateClassifier(
         n_jobs: int | None = None,
         time_limit: float | None = None,
         random_state: Any = None,
+        engine: Any = "local",
+        memory: Any = None,
+        spool: Any = None,
         verbose: int = 0,
     ) -> None:
         self.estimator = estimator
@@ -195,6 +205,9 @@ class PrivateClassifier(
         self.n_jobs = n_jobs
         self.time_limit = time_limit
         self.random_state = random_state
+        self.engine = engine
+        self.memory = memory
+        self.spool = spool
         self.verbose = verbose
 
     def fit(
@@ -222,17 +235,63 @@ class PrivateClassifier(
         **fit_params
             Refused, ``sample_weight`` with the reason.
         """
+        refuse_fit_params(fit_params)
+        self._begin(streamed=False)
+        groups = groups_by_schema(self._dictionary, X, groups)
+        self._grouped = groups is not None
+        return self._publish(*self._read(X, y, groups, X_public))
+
+    def fit_files(
+        self,
+        files: Any,
+        *,
+        target: str,
+        groups: str | None = None,
+        X_public: Any = None,
+    ) -> PrivateClassifier:
+        """Do what `fit` does with records that need not fit into memory.
+
+        They are read in parts, as often as there are steps; sums and votes are the same
+        to the last bit as in memory.
+
+        Parameters
+        ----------
+        files : path, pattern, URL, list of these, pyarrow dataset or Query
+            The private records: Parquet or CSV files, or what a database returns.
+        target : str
+            The column with the labels.
+        groups : str or None
+            The column that says whose record each is.
+        X_public : DataFrame
+            Public records, as for `fit`; not needed where there is a ``schema``.
+        """
+        self._begin(streamed=True)
+        if groups is None and self._dictionary is not None:
+            groups = self._dictionary.groups
+        self._grouped = groups is not None
+        records, table, pool = self._read_files(
+            files, target=target, groups=groups, X_public=X_public
+        )
+        try:
+            return self._publish(records, table, pool)
+        finally:
+            records.close()
+
+    def _begin(self, *, streamed: bool) -> None:
+        """Check the parameters, and forget an earlier fit."""
+        self._streamed = streamed
         self._dictionary = None if self.schema is None else Dictionary.read(self.schema)
         check_parameters(self, self._dictionary)
-        refuse_fit_params(fit_params)
         self._seed = fixed_seed(self.random_state)
         warn_unsafe_use(self)
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # nothing of an earlier fit may be left
-        groups = groups_by_schema(self._dictionary, X, groups)
-        self._grouped = groups is not None
         self.method_ = self._choose_method()
-        private, table, pool = self._read(X, y, groups, X_public)
+
+    def _publish(
+        self, private: PrivateRecords | StreamedRecords, table: Table, pool: Any
+    ) -> PrivateClassifier:
+        """Charge, learn, and keep what was published."""
         account = open_fit_account(self, private, table)
         if self.plan_ is None:  # one class: there is nothing to ask
             labels = np.zeros(n_rows(pool), dtype=np.int64)
@@ -253,13 +312,27 @@ class PrivateClassifier(
 
     def _learn(
         self,
-        private: PrivateRecords,
+        private: PrivateRecords | StreamedRecords,
         table: Table,
         pool: Any,
         account: Account,
         setting: Setting,
     ) -> Published:
         """Go from private records to a published model, by the chosen method."""
+        if isinstance(private, StreamedRecords):
+            self._sort_records(private, account)
+            with account.checkpoints() as private.checkpoints:
+                return self._learn_from(private, table, pool, account, setting)
+        return self._learn_from(private, table, pool, account, setting)
+
+    def _learn_from(
+        self,
+        private: PrivateRecords | StreamedRecords,
+        table: Table,
+        pool: Any,
+        account: Account,
+        setting: Setting,
+    ) -> Published:
         if self.method_ == "votes":
             return learn_by_votes(
                 self._panel(),
@@ -267,7 +340,7 @@ class PrivateClassifier(
                 classes=self.classes_,
                 on_abstain=self.on_abstain,
             )
-        with threadpool_limits(effective_n_jobs(self.n_jobs)):
+        with threadpool_limits(self._n_threads):
             published = self._learn_with_moments(private, table, account, setting)
         if self.student is None:
             return published
@@ -275,12 +348,16 @@ class PrivateClassifier(
         return distilled(published, self._student(), pool, self.classes_, account.seed)
 
     def _learn_with_moments(
-        self, private: PrivateRecords, table: Table, account: Account, setting: Setting
+        self,
+        private: PrivateRecords | StreamedRecords,
+        table: Table,
+        account: Account,
+        setting: Setting,
     ) -> Published:
         params = {
             "classes": self.classes_,
             "class_weight": self.class_weight,
-            "n_threads": effective_n_jobs(self.n_jobs),
+            "n_threads": self._n_threads,
         }
         if isinstance(self._public_map, sketched.Outline):
             return sketched.learn_by_sketch(

@@ -51,6 +51,7 @@ class ReadsRecords:
     method_: str
     _dictionary: Dictionary | None
     _rehearsal: Rehearsal
+    _streamed = False
 
     def foresee(self, *, X_public: Any = None) -> Setting | None:
         """Return what `fit` would run, and try what can fail, on public values alone.
@@ -169,12 +170,19 @@ class ReadsRecords:
             teacher, student, table, pool, self.classes_, soft=soft
         )
 
+    @property
+    def _n_threads(self) -> int:
+        """How many threads compute in this process. One where records are read in
+        parts: the number of workers then changes no bit of what is published.
+        """
+        return 1 if self._streamed else effective_n_jobs(self.n_jobs)
+
     def _map_of(self, table: Table) -> PublicMap | None:
         """Return features of the public points. Where none can be made, there are
         votes alone, unless moments were asked for.
         """
         try:
-            with threadpool_limits(effective_n_jobs(self.n_jobs)):
+            with threadpool_limits(self._n_threads):
                 return PublicMap.or_error(table, seed=self._seed or 0)
         except ParameterError:
             if self.method != "auto" or self.estimator is None:

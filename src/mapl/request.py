@@ -9,13 +9,12 @@ from typing import Any
 from mapl.learners import learner_digest, seed_of
 from mapl.planning.choice import REQUESTS
 from mapl.records.keys import record_keys
-from mapl.records.private import PrivateRecords
 from mapl.records.schema import Schema
 from mapl.records.table import Table
 from mapl.release.account import Account, open_account
 
 
-def open_fit_account(model: Any, private: PrivateRecords, table: Table) -> Account:
+def open_fit_account(model: Any, private: Any, table: Table) -> Account:
     """Open the account of a fit; ``table`` has the public points."""
     digest = b"" if model.ledger is None else record_keys(table, None).tobytes()
     return open_account(

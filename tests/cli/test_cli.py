@@ -16,7 +16,7 @@ from mapl.cli import main
 from mapl.cli.inputs import Inputs
 from mapl.cli.output import errors_in_one_line
 from mapl.errors import CertificateError, ParameterError
-from mapl.publish import bundle, report
+from mapl.publish import apart, bundle, report
 from mapl.publish.bundle import TRUSTED_TYPES
 from mapl.records.files import column_names, read_private
 from mapl.records.schema import Column, Schema
@@ -837,16 +837,28 @@ def test_a_model_that_crashes_does_so_apart(
     folder: Path, learned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     records = pd.read_csv(folder / "test.csv", dtype=str)
-    found = bundle._predicted(learned / "model.skops", records)
+    path = learned / "model.skops"
+    model = bundle.load_model(path)
+    found = apart._predicted(path, model, records)
     assert set(found["labels"]) == {"no", "yes"}
     assert found["classes"] == ["no", "yes"]
     np.testing.assert_allclose(np.sum(found["shares"], axis=0), 1)
-    monkeypatch.setattr(bundle, "_START", "import os; os.abort()")
-    with pytest.raises(CertificateError, match="crashed, or took too long"):
-        bundle.predict_apart(learned / "model.skops", records)
+    with apart.ModelApart(path) as running:
+        running._process.kill()
+        with pytest.raises(CertificateError, match="crashed, or took too long"):
+            running.predict(records)
+    monkeypatch.setattr(apart, "_START", "import os; os.abort()")
+    with (
+        pytest.raises(CertificateError, match="crashed, or took too long"),
+        apart.ModelApart(path),
+    ):
+        pass
+    monkeypatch.setattr(apart, "_START", "import os; os.write(1, b'x' * 8)")
+    with pytest.raises(CertificateError, match="crashed"), apart.ModelApart(path):
+        pass
     broken = records.assign(age="x").drop(columns="town")
     with pytest.raises(CertificateError, match="fails on these records"):
-        bundle._predicted(learned / "model.skops", broken)
+        apart._predicted(path, model, broken)
 
 
 def test_folders_where_files_should_be_are_refused_before_the_charge(

@@ -163,7 +163,8 @@ def test_probabilities_have_a_column_each(learned: Path, folder: Path) -> None:
 def test_a_model_without_probabilities_has_none(learned: Path, folder: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "mapl.publish.bundle.predict_apart", lambda *_: {"labels": ["y"] * 500}
+            "mapl.publish.apart.ModelApart.predict",
+            lambda *_: {"labels": ["y"] * 500},
         )
         out = ("--proba", "--out", folder / "x.csv")
         message = run("predict", learned, folder / "test.csv", *out, code=2).stderr

@@ -236,9 +236,9 @@ def test_nothing_public_depends_on_a_unit_but_the_sums(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Without records, and with noise of zero, all neighbours publish the same."""
+    from mapl.features import passes
     from mapl.features.cell_records import CellContributions
     from mapl.privacy import moments
-    from mapl.release import sums
 
     def silent(sigma: Any, shape: Any, **_: Any) -> Any:
         return np.zeros(shape, dtype=np.int64)
@@ -255,7 +255,7 @@ def test_nothing_public_depends_on_a_unit_but_the_sums(
 
     monkeypatch.setattr(moments, "discrete_gaussian", silent)
     monkeypatch.setattr(moments, "bounded_sum", empty)
-    monkeypatch.setattr(sums, "bounded_pair_sum", no_pairs)
+    monkeypatch.setattr(passes, "bounded_pair_sum", no_pairs)
     monkeypatch.setattr(CellContributions, "histograms", no_counts)
     shown = []
     for rows in (slice(300), slice(1, 300), slice(299, 0, -1)):

@@ -9,7 +9,6 @@ import pytest
 from mapl.errors import BudgetExceededError, MechanismStateError
 from mapl.features.contributions import Contributions
 from mapl.features.maps import FeatureMap
-from mapl.features.sketch import SketchForm
 from mapl.privacy.moments import Moments
 from mapl.privacy.questions import SoftQuestion
 from mapl.privacy.soft_dissent import GRID
@@ -46,12 +45,6 @@ def test_it_is_opened_once_and_charged_then() -> None:
     assert counts.sum() == pytest.approx(60, abs=15)
     assert 1 < sigma < 2
     assert repr(asked) == "Summer()"
-
-
-def test_records_without_cells_have_no_sketch() -> None:
-    asked = summer(Budget(epsilon=9.0, delta=1e-5))
-    with pytest.raises(MechanismStateError, match="no cells"):
-        asked.sketch(SketchForm((2, 2), (0, 0)), Fraction(1, 2))
 
 
 def test_nothing_follows_a_step_that_failed() -> None:

@@ -13,11 +13,10 @@ from mapl.errors import ParameterError
 if TYPE_CHECKING:
     from mapl.records.dictionary import Dictionary
     from mapl.records.schema import Schema
+    from mapl.records.sources import Source
     from mapl.records.table import Table
 
 _SAME_FILE = "--public is the private file itself: labels.parquet would publish it."
-_LARGE_OVERLAP = 0.5  # of what is not explained by copies among the private records
-_MOSTLY_COPIES = 0.9  # of the private records: then overlap means nothing
 
 
 @dataclass(frozen=True, repr=False)
@@ -29,32 +28,15 @@ class Records:
     groups: list[str | None] | None
 
     def refuse_overlap(self, public: Any) -> None:
-        """Refuse public records most of which are private ones, too.
-
-        Copies are common in some data. So the share of public records that are found
-        among the private ones is compared with that of private records which have a
-        copy there. Where nearly all have one, a public record is like many people's.
-        """
-        import numpy as np
-
+        """Refuse public records most of which are private ones, too."""
+        from mapl.records import overlap
         from mapl.records.keys import record_keys
         from mapl.records.table import canonical_table
 
-        def as_set(table: Table) -> tuple[Any, Any]:
-            rows = record_keys(table, None).view("V16").reshape(-1)
-            return np.unique(rows, return_counts=True)
-
-        private, copies = as_set(self.table)
-        shown, counts = as_set(canonical_table(public, self.table.schema))
-        found = counts[np.isin(shown, private)].sum() / max(1, counts.sum())
-        usual = copies[copies > 1].sum() / max(1, copies.sum())
-        large = found - usual > _LARGE_OVERLAP * (1 - usual)
-        if usual < _MOSTLY_COPIES and large:
-            raise ParameterError(
-                "Most of the public records are private records, too: labels.parquet "
-                "would publish their features. Take other public records, or permit it "
-                "with --allow-overlap."
-            )
+        private = record_keys(self.table, None)
+        shown = record_keys(canonical_table(public, self.table.schema), None)
+        usual = overlap.copies_share(private)
+        overlap.refuse_overlap(overlap.found_among(shown, private), usual)
 
 
 @dataclass(frozen=True, repr=False)
@@ -62,7 +44,7 @@ class Inputs:
     """The public records, and where the private ones are."""
 
     public: Any  # None if there is a data dictionary alone
-    private: Path
+    private: Path | Source
     schema: Schema
     only_public: list[str]
     target: str
@@ -75,7 +57,7 @@ class Inputs:
 
         from mapl.records.files import is_missing, read_private
 
-        _say_what_is_left_out(self.target, self.groups)
+        assert isinstance(self.private, Path)
         needed = [self.target, *([self.groups] if self.groups else [])]
         file = read_private(self.private, self.schema, texts=needed)
         if not file.readable and on_invalid == "error":
@@ -110,6 +92,21 @@ class Inputs:
         with teacher_surroundings():
             return encoder.transform(records.table.data)
 
+    def say_what_is_left_out(self) -> None:
+        """Say it whether there are such records or not: that is private."""
+        needed = f" or a {self.groups!r}" if self.groups else ""
+        click.echo(
+            f"Records without a {self.target!r}{needed}, if any, are left out. NA and "
+            "the like count as missing, unless --classes names them.",
+            err=True,
+        )
+        if not self.groups:
+            click.echo(
+                "Protects single records; if a person may have several, use --groups "
+                "COL.",
+                err=True,
+            )
+
     def show_columns(self) -> None:
         """Show the type of each column; column names and the public file are public."""
         if self.only_public:
@@ -136,23 +133,25 @@ class Inputs:
             )
 
 
-def _say_what_is_left_out(target: str, groups: str | None) -> None:
-    """Say it whether there are such records or not: that is private."""
-    needed = f" or a {groups!r}" if groups else ""
-    click.echo(
-        f"Records without a {target!r}{needed}, if any, are left out. NA and the "
-        "like count as missing, unless --classes names them.",
-        err=True,
-    )
-    if not groups:
-        click.echo(
-            "Protects single records; if a person may have several, use --groups COL.",
-            err=True,
-        )
+def _names_of(private: Path | Source) -> list[str]:
+    """Return the names of the columns of private records."""
+    from mapl.records.files import column_names
+
+    return column_names(private) if isinstance(private, Path) else private.names
+
+
+def _refuse_private_file(private: Path | Source, pool: Path) -> None:
+    """Refuse the private file as a public one."""
+    if isinstance(private, Path):
+        same = private.resolve() == pool.resolve()
+    else:
+        same = private.has_file(pool)
+    if same:
+        raise ParameterError(_SAME_FILE)
 
 
 def read_dictionary(
-    private: Path,
+    private: Path | Source,
     path: Path,
     *,
     target: str | None,
@@ -161,7 +160,7 @@ def read_dictionary(
 ) -> Inputs:
     """Read a data dictionary, and see that the private file has its columns."""
     from mapl.records.dictionary import Dictionary
-    from mapl.records.files import check_column, column_names
+    from mapl.records.files import check_column
 
     found = Dictionary.read(path)
     target, groups = target or found.target, groups or found.groups
@@ -179,7 +178,7 @@ def read_dictionary(
     _refuse_label(columns, path)
     if unknown := [name for name in drop if name not in found_names]:
         raise ParameterError(f"--drop: {path} has no column {unknown[0]!r}.")
-    names = column_names(private)
+    names = _names_of(private)
     for name in (target, *([groups] if groups else []), *columns):
         check_column(name, names, private)
     return Inputs(None, private, found.schema, [], target, groups, found)
@@ -197,8 +196,7 @@ def with_public(data: Inputs, pool: Path) -> Inputs:
     """Add public records to a data dictionary: it keeps the types."""
     from mapl.records.files import check_column, read_table
 
-    if pool.resolve() == data.private.resolve():
-        raise ParameterError(_SAME_FILE)
+    _refuse_private_file(data.private, pool)
     public = read_table(pool)
     for name in data.schema.columns:
         check_column(name, public.columns, pool)
@@ -206,7 +204,7 @@ def with_public(data: Inputs, pool: Path) -> Inputs:
 
 
 def read_inputs(
-    private: Path,
+    private: Path | Source,
     pool: Path,
     *,
     target: str,
@@ -217,13 +215,12 @@ def read_inputs(
     """Read the public file; what is wrong with columns shows before anything is
     spent.
     """
-    from mapl.records.files import check_column, column_names, read_public
+    from mapl.records.files import check_column, read_public
     from mapl.records.schema import Schema
 
-    if pool.resolve() == private.resolve():
-        raise ParameterError(_SAME_FILE)
+    _refuse_private_file(private, pool)
     public = read_public(pool, without=target, categories=categories)
-    names = column_names(private)
+    names = _names_of(private)
     unused = {target, *drop, *([groups] if groups else [])}
     for name in (target, *([groups] if groups else []), *drop):
         check_column(name, names, private)
@@ -246,7 +243,7 @@ def read_inputs(
 
 
 def read_public_side(
-    private: Path,
+    private: Path | Source,
     schema: Path | None,
     pool: Path | None,
     *,

@@ -24,6 +24,7 @@ from mapl.cli.output import (
     split_at_commas,
 )
 from mapl.cli.results import foreseen, summary_of
+from mapl.cli.scale import Scale, scale_options
 from mapl.cli.score import SHOWN, baseline_score, score_model
 from mapl.errors import ParameterError, positive, probability
 
@@ -40,7 +41,7 @@ _OVERLAP = "; public records may be private ones, too (--allow-overlap)"
 
 
 @click.command()
-@click.argument("private", type=FILE)
+@click.argument("private")
 @click.option("--target", help="Column with the labels, unless the schema names it.")
 @click.option(
     "--schema",
@@ -159,6 +160,7 @@ _OVERLAP = "; public records may be private ones, too (--allow-overlap)"
     help="Seconds that a teacher may take; one that takes longer has no vote.",
 )
 @click.option("--jobs", type=int, help="Number of parallel workers.")
+@scale_options
 @click.option(
     "--out",
     required=True,
@@ -186,7 +188,7 @@ _OVERLAP = "; public records may be private ones, too (--allow-overlap)"
 @errors_in_one_line
 @csv_options
 def learn(
-    private: Path,
+    private: str,
     target: str | None,
     schema: Path | None,
     pool: Path | None,
@@ -208,6 +210,9 @@ def learn(
 ) -> None:
     """Learn a private classifier from the records in PRIVATE (CSV, Parquet, Excel).
 
+    PRIVATE may be a pattern ('data/*.parquet'), a folder, a URL that fsspec reads, or a
+    database URL with --query: records are then read in parts, and never all at once.
+
     Writes a folder that may be published: model.skops (the model with the encoding of
     its columns, loads without pickle), certificate.json (the guarantee and what it
     stands on), labels.parquet (the public records with the labels published for them)
@@ -221,26 +226,38 @@ def learn(
     if baseline and test is None:
         raise ParameterError("--baseline needs --test: records to compare scores on.")
     columns = {"drop": split_at_commas(drop), "categories": split_at_commas(categories)}
+    scale = Scale.of(private, settings)
     data = read_public_side(
-        private, schema, pool, target=target, groups=groups, **columns
+        scale.private, schema, pool, target=target, groups=groups, **columns
     )
     target = data.target
     declared = [] if data.dictionary is None else data.dictionary.class_names
     names = _checked_classes(classes, classes_from_data, declared)
     data.show_columns()
     model = _make_classifier(settings, budget, names)
-    prepared = _Prepared.of(data, model)
+    if scale.streamed:
+        scale.set_up(model, allow_overlap=allow_overlap)
+    prepared = _Prepared.of(data, model, streamed=scale.streamed)
     test_table = None if test is None else read_test_file(test, data, target, names)
     if dry_run:
         show_result(foreseen(model, prepared.points, names), as_json)
         return
-    records = data.read_records(names, on_invalid=settings["on_invalid"])
-    shown = data.public is not None
-    if shown and not allow_overlap and settings["on_invalid"] == "error":
-        records.refuse_overlap(data.public)
+    if baseline and scale.streamed:
+        raise ParameterError("--baseline needs records that are read at once.")
+    data.say_what_is_left_out()
+    records = None
+    if not scale.streamed:
+        records = data.read_records(names, on_invalid=settings["on_invalid"])
+        shown = data.public is not None
+        if shown and not allow_overlap and settings["on_invalid"] == "error":
+            records.refuse_overlap(data.public)
     with new_folder(out, FILES, overwrite=overwrite) as made:
-        X = prepared.encode(data, records)
-        model.fit(X, records.labels, X_public=prepared.points, groups=records.groups)
+        if records is None:
+            given: dict[str, Any] = {"target": target, "groups": data.groups}
+            model.fit_files(data.private, X_public=prepared.points, **given)
+        else:
+            X, owners = prepared.encode(data, records), records.groups
+            model.fit(X, records.labels, X_public=prepared.points, groups=owners)
         whole = prepared.whole(model.student_)
         if allow_overlap:
             model.certificate_["public"]["assumed"] += _OVERLAP
@@ -269,8 +286,10 @@ class _Prepared:
     points: Any
 
     @classmethod
-    def of(cls, data: Inputs, model: Any) -> _Prepared:
-        """Encode the public records, if there is an estimator."""
+    def of(cls, data: Inputs, model: Any, *, streamed: bool) -> _Prepared:
+        """Encode the public records, if there is an estimator; where records are read
+        in parts, teachers encode them.
+        """
         from mapl.publish.bundle import check_writable
 
         if data.dictionary is not None:
@@ -280,6 +299,9 @@ class _Prepared:
             return cls(None, data.public)
         typed = data.schema.cast(data.public)
         if model.estimator is None:
+            return cls(None, typed)
+        if streamed:
+            model.estimator = data.schema.encoding_pipeline(model.estimator)
             return cls(None, typed)
         encoder, points = data.schema.fit_encoder(typed)
         check_writable(model.estimator, points)

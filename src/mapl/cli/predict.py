@@ -1,6 +1,7 @@
 """``mapl predict``: label records with a published model."""
 
 from pathlib import Path
+from typing import Any
 
 import rich_click as click
 
@@ -42,24 +43,36 @@ def predict(
     "probability_CLASS" for each class.
     """
     check_ending(out, ".csv", ".parquet", ".pq")
+    from mapl.progress import Progress
     from mapl.publish import certificate
-    from mapl.publish.bundle import load_columns, predict_apart
-    from mapl.records.files import check_column, read_table, write_table
+    from mapl.publish.apart import ModelApart
+    from mapl.records.files import check_column
+    from mapl.records.streams import TableWriter, table_blocks
 
-    path = folder / "model.skops"
     signed = certificate.read(folder / "certificate.json")
     certificate.verify(signed, folder=folder)
-    table = read_table(data)
-    if not len(table):
+    with (
+        ModelApart(folder / "model.skops") as model,
+        TableWriter(out) as written,
+        Progress("Predicting", 0) as progress,
+    ):
+        for table in table_blocks(data):
+            for name in model.columns:
+                check_column(name, table.columns, data)
+            if len(table):
+                written.write(_labelled(model.predict(table), table, folder, proba))
+                progress.advance(1, rows=len(table))
+    if not written.n_rows:
         raise ParameterError(f"{data} has no records.")
-    for name in load_columns(path):
-        check_column(name, table.columns, data)
-    found = predict_apart(path, table)
+    show_result({"records": written.n_rows, "file": str(out)}, as_json)
+
+
+def _labelled(found: dict[str, Any], table: Any, folder: Path, proba: bool) -> Any:
+    """Return records with what a model says of them."""
     labelled = table.assign(prediction=found["labels"])
     if proba:
         if "shares" not in found:
             raise ParameterError(f"The model in {folder} has no probabilities.")
         for name, shares in zip(found["classes"], found["shares"], strict=True):
             labelled[f"probability_{name}"] = shares
-    write_table(labelled, out)
-    show_result({"records": len(table), "file": str(out)}, as_json)
+    return labelled

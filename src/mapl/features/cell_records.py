@@ -34,6 +34,7 @@ class CellContributions(Contributions):
         units: Words | None,
         keys: Words | None,
         n_threads: int = 1,
+        keeps: bool = True,
     ) -> None:
         super().__init__(
             *(table, labels, None),
@@ -41,6 +42,7 @@ class CellContributions(Contributions):
             keys=keys,
             most_each=MOST_RECORDS_EACH,
             n_threads=n_threads,
+            keeps=keeps,
         )
         self._grids = grids
         self._codes: Array = np.empty((0, 0))

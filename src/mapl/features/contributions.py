@@ -47,7 +47,8 @@ class Contributions:
     ``feature_map`` is a `FeatureMap`, or what has its methods.
     ``labels`` are class numbers, -1 for a record that counts nothing. All records of a
     unit stand together, in an order that depends on them alone; those beyond the first
-    ``most_each`` count nothing. What is encoded once is kept while memory allows.
+    ``most_each`` count nothing. What is encoded once is kept while memory allows; not
+    if ``keeps`` is False.
     """
 
     def __init__(
@@ -60,8 +61,10 @@ class Contributions:
         keys: Words | None,
         most_each: int | None = None,
         n_threads: int = 1,
+        keeps: bool = True,
     ) -> None:
         self._n_threads = n_threads
+        self._most_bytes = _MOST_BYTES if keeps else 0
         self._table, self._labels, self.feature_map = table, labels, feature_map
         self._order, self._sizes = np.arange(len(labels)), None
         if units is not None and keys is not None:
@@ -74,6 +77,18 @@ class Contributions:
         self._kept: dict[int, tuple[Array, Array]] = {}
         self._lengths: dict[int, Ints] = {}
         self._bytes = 0
+        self._logits: list[list[Singles]] | None = None
+
+    def total(self, asked: Any) -> Ints:
+        """Return the total of a `Pass` over these records."""
+        found: Ints = asked.total(self)
+        return found
+
+    def kept_logits(self, sources: list[Source]) -> list[list[Singles]]:
+        """Return `logits`, computed once: the models are the same each time."""
+        if self._logits is None:
+            self._logits = self.logits(sources)
+        return self._logits
 
     @property
     def grouped(self) -> bool:
@@ -208,7 +223,7 @@ class Contributions:
         encoded = self.feature_map.encode(some, waves=waves)
         found = self.feature_map.components(encoded), self.feature_map.dense(encoded)
         size = sum(part.nbytes for part in found)
-        if waves and self._bytes + size <= _MOST_BYTES:
+        if waves and self._bytes + size <= self._most_bytes:
             self._bytes += size
             self._kept[number] = found
         return found

@@ -34,6 +34,7 @@ from mapl.records.private import PrivateRecords
 from mapl.records.table import Table
 from mapl.release.account import Account
 from mapl.release.sums import Summer
+from mapl.scale.records import StreamedRecords
 from mapl.student.corrections import Corrections
 from mapl.student.stacking import Stack, stacked_probabilities
 from mapl.teachers.voting import Checkpoints
@@ -45,7 +46,7 @@ _LEAST_DEVIATION = 0.02  # from the guess, that teachers can pay for
 
 def learn_by_both(
     panel: Panel,
-    private: PrivateRecords,
+    private: PrivateRecords | StreamedRecords,
     table: Table,
     public: PublicMap,
     account: Account,
@@ -97,7 +98,7 @@ class Asked:
     def votes(
         self,
         panel: Panel,
-        private: PrivateRecords,
+        private: PrivateRecords | StreamedRecords,
         classes: Array,
         seed: int,
         kept: Checkpoints | None,

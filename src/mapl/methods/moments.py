@@ -31,6 +31,8 @@ from mapl.records.private import PrivateRecords
 from mapl.records.table import Table
 from mapl.release.account import Account
 from mapl.release.sums import Summer
+from mapl.scale.records import StreamedRecords
+from mapl.scale.sums import ContributionForm, StreamedContributions
 from mapl.student.corrections import Corrections
 from mapl.student.linear import LinearModel, class_logits
 from mapl.student.newton import NewtonSteps, Points, n_steps, wave_components
@@ -109,9 +111,14 @@ class Regression:
 
 
 def _contributions(
-    private: PrivateRecords, public: PublicMap, most_each: int | None, n_threads: int
-) -> Contributions:
+    private: PrivateRecords | StreamedRecords,
+    public: PublicMap,
+    most_each: int | None,
+    n_threads: int,
+) -> Any:
     """Return the records as what they contribute; keys order those of one unit."""
+    if isinstance(private, StreamedRecords):
+        return StreamedContributions(private, ContributionForm(public.feature_map))
     return Contributions(
         private.table,
         np.where(private.usable, private.codes, -1),
@@ -128,7 +135,7 @@ class MomentsFit:
 
     def __init__(
         self,
-        private: PrivateRecords,
+        private: PrivateRecords | StreamedRecords,
         public: PublicMap,
         account: Account,
         setting: Setting,
@@ -219,7 +226,7 @@ def shrunk_counts(counts: Floats, sigma: float) -> Floats:
 
 
 def learn_by_moments(
-    private: PrivateRecords,
+    private: PrivateRecords | StreamedRecords,
     table: Table,
     public: PublicMap,
     account: Account,
@@ -300,7 +307,7 @@ def weight_biases(
 
 
 def learn_labels_by_moments(
-    private: PrivateRecords,
+    private: PrivateRecords | StreamedRecords,
     table: Table,
     public: PublicMap,
     account: Account,

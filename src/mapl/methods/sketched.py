@@ -52,6 +52,8 @@ from mapl.records.private import PrivateRecords, private_records
 from mapl.records.table import Table
 from mapl.release.account import Account, open_account
 from mapl.release.sums import Summer
+from mapl.scale.records import StreamedRecords
+from mapl.scale.sums import ContributionForm, StreamedContributions
 from mapl.student.coupled import CellPoints, CoupledSteps
 from mapl.student.linear import class_logits
 from mapl.student.newton import n_steps
@@ -174,7 +176,7 @@ class SketchedFit:
 
     def __init__(
         self,
-        private: PrivateRecords,
+        private: PrivateRecords | StreamedRecords,
         outline: Outline,
         account: Account,
         setting: Setting,
@@ -182,14 +184,7 @@ class SketchedFit:
         n_classes: int,
         n_threads: int = 1,
     ) -> None:
-        self._records = CellContributions(
-            private.table,
-            np.where(private.usable, private.codes, -1),
-            outline.grids,
-            units=private.units,
-            keys=None if private.units is None else private.keys,
-            n_threads=n_threads,
-        )
+        self._records = _cell_records(private, outline.grids, n_threads)
         self._outline, self._n_classes, self._seed = outline, n_classes, account.seed
         self.summer = Summer(self._records, account)
         mechanism = setting.make_moments()
@@ -242,8 +237,24 @@ class SketchedFit:
         return newton.cell_weights()
 
 
+def _cell_records(
+    private: PrivateRecords | StreamedRecords, grids: list[Grid | None], n_threads: int
+) -> Any:
+    """Return the records as one cell a column."""
+    if isinstance(private, StreamedRecords):
+        return StreamedContributions(private, ContributionForm(grids=grids))
+    return CellContributions(
+        private.table,
+        np.where(private.usable, private.codes, -1),
+        grids,
+        units=private.units,
+        keys=None if private.units is None else private.keys,
+        n_threads=n_threads,
+    )
+
+
 def learn_by_sketch(
-    private: PrivateRecords,
+    private: PrivateRecords | StreamedRecords,
     outline: Outline,
     account: Account,
     setting: Setting,

@@ -18,6 +18,8 @@ from mapl.records.private import PrivateRecords
 from mapl.records.table import Table
 from mapl.release.account import Account
 from mapl.release.labeler import Labeler
+from mapl.scale.records import StreamedRecords
+from mapl.scale.votes import Asking, votes_by_bucket
 from mapl.student.fitting import fit_to_shares
 from mapl.student.one_batch import OneBatch
 from mapl.student.rounds import Rounds, SoftLabels
@@ -38,7 +40,7 @@ class Panel:
 
     def votes(
         self,
-        private: PrivateRecords,
+        private: PrivateRecords | StreamedRecords,
         table: Table,
         classes: Array,
         seed: int,
@@ -49,9 +51,33 @@ class Panel:
         """Return the votes of all teachers on the public points, or their
         probabilities. Private.
         """
+        if isinstance(private, StreamedRecords):
+            return self._streamed(private, table, classes, seed, soft=soft)
         rows = private.chunks(self.n_teachers, salt=seed)
         chunks = Chunks(private.table.data, private.codes, rows, private.keys)
         return self._collect(chunks, table, classes, seed, kept, soft=soft)
+
+    def _streamed(
+        self,
+        private: StreamedRecords,
+        table: Table,
+        classes: Array,
+        seed: int,
+        *,
+        soft: bool,
+    ) -> Integers:
+        return votes_by_bucket(
+            private,
+            Asking(
+                self.estimator,
+                self.n_teachers,
+                table.data,
+                classes,
+                seed,
+                soft,
+                self.time_limit,
+            ),
+        )
 
     def public_shares(
         self, table: Table, codes: Ints, size: int, classes: Array, seed: int
@@ -97,7 +123,7 @@ class Panel:
 
 def learn_by_votes(
     panel: Panel,
-    private: PrivateRecords,
+    private: PrivateRecords | StreamedRecords,
     table: Table,
     pool: Any,
     account: Account,

@@ -245,24 +245,47 @@ class Moments:
             Called when the budget is reduced and no noise is drawn yet: the moment to
             store `state`.
         """
-        squared_length = integer(squared_length=squared_length, at_least=1)
-        if squared_length > LARGEST_SQUARED_LENGTH:
-            raise ParameterError("squared_length must be at most 2**48.")
-        part, shape = rational(part=part), (linear_map.width, columns)
-        sums = np.zeros(shape, dtype=np.int64)
-        for block in blocks:
-            if labels_only:
-                sums += bounded_label_sum(block, squared_length)
-            else:
-                sums += bounded_sum(block, linear_map, squared_length, grouped=grouped)
-        weight = WEIGHT if grouped and not labels_only else 1
-        if labels_only and columns > 1:
-            squared_length *= 2  # one code leaves, another one comes
+        check_squared_length(squared_length)
+        sums = sum_of_blocks(
+            blocks,
+            linear_map,
+            columns=columns,
+            squared_length=squared_length,
+            grouped=grouped,
+            labels_only=labels_only,
+        )
+        return self.answer_sum(
+            sums,
+            linear_map,
+            squared_length=squared_length,
+            part=part,
+            grouped=grouped,
+            labels_only=labels_only,
+            before_draw=before_draw,
+        )
+
+    def answer_sum(
+        self,
+        sums: Ints,
+        linear_map: LinearMap,
+        *,
+        squared_length: int,
+        part: Fraction,
+        grouped: bool = False,
+        labels_only: bool = False,
+        before_draw: Callable[[], None] = lambda: None,
+    ) -> NoisySum:
+        """Publish what `sum_of_blocks` returned for these parameters, or the sum of
+        several such sums over different units: integers add up in any order.
+        """
+        limit = check_squared_length(squared_length)
+        if labels_only and sums.shape[1] > 1:
+            limit *= 2  # one code leaves, another one comes
         return self.release(
             linear_map.push(sums),
-            squared_length=squared_length * LENGTH_UNIT,
+            squared_length=limit * LENGTH_UNIT,
             part=part,
-            weight=weight,
+            weight=WEIGHT if grouped and not labels_only else 1,
             before_draw=before_draw,
         )
 
@@ -322,6 +345,33 @@ class Moments:
             f"Moments(squared_shift={self.event.squared_shift}, "
             f"coordinates={self.event.coordinates}{seeded_suffix(self._source)})"
         )
+
+
+def check_squared_length(squared_length: int) -> int:
+    """Refuse a bound that integers of 64 bits could not hold."""
+    found = integer(squared_length=squared_length, at_least=1)
+    if found > LARGEST_SQUARED_LENGTH:
+        raise ParameterError("squared_length must be at most 2**48.")
+    return found
+
+
+def sum_of_blocks(
+    blocks: Iterable[Block],
+    linear_map: LinearMap,
+    *,
+    columns: int,
+    squared_length: int,
+    grouped: bool = False,
+    labels_only: bool = False,
+) -> Ints:
+    """Return the sum of all units' bounded contributions, before the linear map."""
+    sums = np.zeros((linear_map.width, columns), dtype=np.int64)
+    for block in blocks:
+        if labels_only:
+            sums += bounded_label_sum(block, squared_length)
+        else:
+            sums += bounded_sum(block, linear_map, squared_length, grouped=grouped)
+    return sums
 
 
 def bounded_sum(

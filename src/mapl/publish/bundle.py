@@ -1,11 +1,7 @@
 """The folder that may be published: model, certificate, labels, and a report."""
 
-import json
 import os
-import pickle
 import shutil
-import subprocess
-import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
@@ -29,13 +25,6 @@ from mapl.publish.model_checks import (
 )
 from mapl.publish.report import render
 from mapl.records.schema import Schema
-
-_MOST_SECONDS = 600  # for predictions
-_START = (
-    "import json, pathlib, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from mapl.publish.bundle import send_predictions; "
-    "send_predictions(pathlib.Path(sys.argv[2]))"
-)
 
 # Types of fitted models that hold numbers and nothing that runs.
 TRUSTED_TYPES = {
@@ -187,66 +176,12 @@ def load_model(path: Path) -> Any:
     return model
 
 
-def load_columns(path: Path) -> list[str]:
-    """Return the names of the columns that a model file needs."""
-    return column_names_of(load_model(path))
-
-
 def column_names_of(model: Any) -> list[str]:
     """Return the names of the columns that a model needs."""
     first = model[0]
     if isinstance(first, PublicFeatures | CellFeatures):
         return first.column_names
     return [str(name) for name in first.feature_names_in_]
-
-
-def predict_apart(path: Path, table: Any) -> dict[str, Any]:
-    """Return the labels that a model file gives to records, and the probabilities of
-    its classes if it has them, from a process of its own: if a crafted model crashes or
-    hangs, it does so there.
-    """
-    places = json.dumps([os.path.abspath(place) for place in sys.path])
-    try:
-        done = subprocess.run(  # noqa: S603 - our own interpreter
-            [sys.executable, "-c", _START, places, str(path.absolute())],
-            input=pickle.dumps(table),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=_MOST_SECONDS,
-            check=True,
-        )
-        answer = json.loads(done.stdout)
-    except (subprocess.SubprocessError, ValueError):
-        answer = {"error": f"The model in {path} crashed, or took too long."}
-    if "error" in answer:
-        raise CertificateError(str(answer["error"]))
-    return dict(answer)
-
-
-def send_predictions(path: Path) -> None:  # pragma: no cover - other process
-    """Read records from the input, and write their labels to the output."""
-    table = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own process
-    try:
-        answer = _predicted(path, table)
-    except CertificateError as error:
-        answer = {"error": str(error)}
-    sys.stdout.write(json.dumps(answer))
-
-
-def _predicted(path: Path, table: Any) -> dict[str, Any]:
-    model = load_model(path)
-    try:
-        table = as_read(model, table)
-        found = {"labels": [str(label) for label in model.predict(table).tolist()]}
-        if hasattr(model, "predict_proba"):
-            shares = np.asarray(model.predict_proba(table), dtype=np.float64)
-            found["classes"] = [str(label) for label in model.classes_.tolist()]
-            found["shares"] = shares.T.tolist()
-        return found
-    except Exception as error:  # the model may come from a stranger
-        raise CertificateError(
-            f"The model in {path} fails on these records ({type(error).__name__})."
-        ) from None
 
 
 def as_read(model: Any, table: Any) -> Any:

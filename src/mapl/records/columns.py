@@ -11,7 +11,7 @@ import numpy as np
 
 from mapl.arrays import Array, Floats, Ints, Reals
 from mapl.records import cells
-from mapl.records.containers import cells_of
+from mapl.records.containers import cells_of, distinct_cells, floats_of
 
 
 def convert(column: Any, kind: str, categories: tuple[str, ...] = ()) -> Array:
@@ -26,7 +26,8 @@ def convert(column: Any, kind: str, categories: tuple[str, ...] = ()) -> Array:
 
 
 def _numbers(column: Any) -> Floats:
-    values = cells_of(column)
+    gaps = floats_of(column)
+    values = cells_of(column) if gaps is None else gaps
     if isinstance(values, list):
         found = np.fromiter(map(cells.number, values), np.float64, len(values))
     elif values.dtype.kind in "mM":
@@ -52,7 +53,21 @@ class _Texts(dict[str, str | None]):
         return found
 
 
+def distinct_texts(column: Any) -> tuple[Array, Array]:
+    """Return texts, some perhaps twice, and which of them each cell is."""
+    found = distinct_cells(column)
+    if found is not None:
+        return _objects([cells.text(value) for value in found[0]]), found[1]
+    texts = _texts(column)
+    places: dict[str | None, int] = {}
+    index = [places.setdefault(text, len(places)) for text in texts.tolist()]
+    return _objects(list(places)), np.array(index, dtype=np.int64)
+
+
 def _texts(column: Any) -> Array:
+    coded = distinct_cells(column)
+    if coded is not None:
+        return _objects([cells.text(value) for value in coded[0]])[coded[1]]
     values = cells_of(column)
     if isinstance(values, list):
         known = _Texts()
@@ -70,8 +85,9 @@ def _objects(values: list[Any]) -> Array:
 
 def _codes(column: Any, categories: tuple[str, ...]) -> Ints:
     index = {category: code for code, category in enumerate(categories)}
-    texts = _texts(column)
-    return np.fromiter((index.get(text, -1) for text in texts), np.int64, len(texts))
+    texts, places = distinct_texts(column)
+    codes = np.fromiter((index.get(text, -1) for text in texts), np.int64, len(texts))
+    return np.asarray(codes[places])
 
 
 def _times(column: Any) -> Ints:

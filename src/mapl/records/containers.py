@@ -83,6 +83,50 @@ def cells_of(column: Any) -> Array | list[Any]:
     return list(column)
 
 
+def distinct_cells(column: Any) -> tuple[list[Any], Array] | None:
+    """Return the different values of an Arrow column of texts, None last, and which of
+    them each cell is; None for other columns.
+    """
+    if not hasattr(column, "to_pylist"):
+        return None
+    import pyarrow as pa
+
+    if isinstance(column, pa.Array):
+        column = pa.chunked_array([column])
+    kind = column.type
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    texts = (pa.types.is_string, pa.types.is_large_string)
+    if not any(is_text(value) for is_text in texts):
+        return None
+    coded = column if value is not kind else column.dictionary_encode()
+    coded = coded.unify_dictionaries()
+    if not coded.num_chunks:
+        return [None], np.zeros(0, dtype=np.int64)
+    distinct = _listed(pa.chunked_array([coded.chunk(0).dictionary]))
+    places = [
+        chunk.indices.cast(pa.int64()).fill_null(len(distinct)).to_numpy()
+        for chunk in coded.chunks
+    ]
+    return [*distinct, None], np.concatenate(places)
+
+
+def floats_of(column: Any) -> Array | None:
+    """Return an Arrow column of integers or truth values with gaps as floats, None for
+    other columns. Each is rounded by itself.
+    """
+    if not hasattr(column, "to_pylist") or not column.null_count:
+        return None
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_boolean(kind):
+        column = column.cast(pa.uint8())
+    elif not pa.types.is_integer(kind):
+        return None
+    found = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return np.array(found)
+
+
 def _of_numpy(column: Array) -> Array | list[Any]:
     if isinstance(column, np.ma.MaskedArray):
         values = list(np.asarray(column.data).reshape(-1))  # not tolist: times of numpy

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,9 @@ _SEPARATORS = ",;\t|"  # tried in this order, on the line of names
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _BLOCK = 50_000  # records read at a time
 
+Location = Path | str
+"""A path, or a URL that fsspec reads."""
+
 
 @dataclass(frozen=True)
 class CsvFormat:
@@ -42,6 +45,11 @@ class CsvFormat:
 
 _BY_ITSELF = CsvFormat()
 _format: ContextVar[CsvFormat] = ContextVar("_format", default=_BY_ITSELF)
+
+
+def csv_format() -> CsvFormat:
+    """Return the format in which CSV files are read now."""
+    return _format.get()
 
 
 @contextmanager
@@ -112,14 +120,39 @@ def as_texts(column: Any) -> list[str | None]:
     return [cells.text(cell) for cell in cells_of(column)]
 
 
-def column_names(path: Path) -> list[str]:
-    """Return the names of a file's columns."""
-    with _readable(path):
-        if path.suffix in _PARQUET:
-            import pyarrow.parquet as pq
+def suffix(path: Location) -> str:
+    """Return the ending of a path or URL."""
+    return PurePath(path).suffix
 
-            return list(pq.read_schema(path).names)
-        if path.suffix in _EXCEL:
+
+def is_parquet(path: Location) -> bool:
+    """Whether a file is Parquet, by its ending."""
+    return suffix(path) in _PARQUET
+
+
+def is_csv(path: Location) -> bool:
+    """Whether a file is read as CSV: whatever is nothing else."""
+    return suffix(path) not in (*_PARQUET, *_EXCEL)
+
+
+def can_be_cut(path: Location) -> bool:
+    """Whether parts of a file can be read by themselves: not of compressed ones."""
+    return suffix(path) not in (*_OPENERS, *_EXCEL)
+
+
+def is_table(path: Location) -> bool:
+    """Whether a file's ending is that of a table."""
+    ending = suffix(path)
+    return ending in (*_PARQUET, *_EXCEL, *_OPENERS, ".csv", ".tsv", ".txt")
+
+
+def column_names(path: Location) -> list[str]:
+    """Return the names of a file's columns."""
+    with readable(path):
+        if is_parquet(path):
+            with parquet_file(path) as file:
+                return list(file.schema_arrow.names)
+        if suffix(path) in _EXCEL:
             with _sheet(path) as rows:
                 names = [str(name) for name in next(rows, ())]
         else:
@@ -134,32 +167,60 @@ def column_names(path: Path) -> list[str]:
     return names
 
 
-def blocks(path: Path, names: list[str]) -> Iterator[Block]:
+def blocks(
+    path: Location,
+    names: list[str],
+    *,
+    rows: int = _BLOCK,
+    start: int = 0,
+    end: int | None = None,
+) -> Iterator[Block]:
     """Yield the records of a file in blocks, with these columns.
 
-    There is one block at least, so that an empty file has columns.
+    There is one block at least, so that an empty file has columns. With ``end``, only
+    a part is read: row groups of Parquet, or lines that begin in a range of bytes.
     """
-    with _readable(path):
-        if path.suffix in _PARQUET:
-            yield from _parquet_blocks(path, names)
-        elif path.suffix in _EXCEL:
+    with readable(path):
+        if is_parquet(path):
+            yield from _parquet_blocks(path, names, rows, start, end)
+        elif suffix(path) in _EXCEL:
             yield from _excel_blocks(path, names)
         else:
-            yield from _csv_blocks(path, names)
+            yield from _csv_blocks(path, names, rows, start, end)
 
 
-def _parquet_blocks(path: Path, names: list[str]) -> Iterator[Block]:
-    import pyarrow as pa
+@contextmanager
+def parquet_file(path: Location) -> Iterator[Any]:
+    """Open a Parquet file, wherever it is."""
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(path) as file:
+    if "://" not in str(path):
+        with pq.ParquetFile(path) as file:
+            yield file
+        return
+    with opened(path) as remote, pq.ParquetFile(remote) as file:
+        yield file
+
+
+def _parquet_blocks(
+    path: Location, names: list[str], rows: int, start: int, end: int | None
+) -> Iterator[Block]:
+    import pyarrow as pa
+
+    with parquet_file(path) as file:
         schema = file.schema_arrow
+        for name in names:
+            check_column(name, schema.names, path)
         yield Block({n: pa.chunked_array([], schema.field(n).type) for n in names})
-        for batch in file.iter_batches(_BLOCK, columns=names):
+        whole = end is None
+        groups = range(start, file.num_row_groups if end is None else end)
+        for batch in file.iter_batches(
+            rows, row_groups=groups, columns=names, use_threads=whole
+        ):
             yield Block({name: batch.column(name) for name in names})
 
 
-def _excel_blocks(path: Path, names: list[str]) -> Iterator[Block]:
+def _excel_blocks(path: Location, names: list[str]) -> Iterator[Block]:
     all_names = column_names(path)
     places = [all_names.index(name) for name in names]
     with _sheet(path) as rows:
@@ -175,7 +236,7 @@ def _excel_blocks(path: Path, names: list[str]) -> Iterator[Block]:
 
 
 @contextmanager
-def _sheet(path: Path) -> Iterator[Iterator[tuple[Any, ...]]]:
+def _sheet(path: Location) -> Iterator[Iterator[tuple[Any, ...]]]:
     """Yield the rows of the first sheet, each cell by itself."""
     try:
         import openpyxl
@@ -190,27 +251,45 @@ def _sheet(path: Path) -> Iterator[Iterator[tuple[Any, ...]]]:
         book.close()
 
 
-def _csv_blocks(path: Path, names: list[str]) -> Iterator[Block]:
+def _csv_blocks(
+    path: Location, names: list[str], rows: int, start: int, end: int | None
+) -> Iterator[Block]:
     all_names = column_names(path)
+    for name in names:
+        check_column(name, all_names, path)
     _, sep = _first_line(path)
     places = [all_names.index(name) for name in names]
-    with _opened(path) as file:
+    with opened(path) as file:
+        if start:  # the line that begins before belongs to the part before
+            file.seek(start - 1)
         file.readline()
         yield Block({name: [] for name in names})
-        while lines := list(islice(file, _BLOCK)):
+        while lines := _lines(file, rows, end):
             given = [line for line in lines if line.strip(b"\r\n")]
-            rows = [_fields(line, sep) for line in given]
-            sound = [row for row in rows if len(row) == len(all_names)]
+            fields = [_fields(line, sep) for line in given]
+            sound = [row for row in fields if len(row) == len(all_names)]
             columns = {
                 name: [row[at] or None for row in sound]
                 for name, at in zip(names, places, strict=True)
             }
-            yield Block(columns, len(rows) - len(sound))
+            yield Block(columns, len(fields) - len(sound))
 
 
-def _first_line(path: Path) -> tuple[bytes, str]:
+def _lines(file: Any, n: int, end: int | None) -> list[bytes]:
+    """Return the next n lines that begin before a place."""
+    if end is None:
+        return list(islice(file, n))
+    found: list[bytes] = []
+    at = file.tell()
+    while len(found) < n and at < end and (line := file.readline()):
+        found.append(line)
+        at += len(line)
+    return found
+
+
+def _first_line(path: Location) -> tuple[bytes, str]:
     """Return the line of names, and what separates them."""
-    with _opened(path) as file:
+    with opened(path) as file:
         line: bytes = file.readline()
     if line.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise ParameterError(f"{path} is UTF-16. Save it as UTF-8.")
@@ -231,14 +310,31 @@ def _fields(line: bytes, sep: str) -> list[str]:
     return fields
 
 
-def _opened(path: Path) -> Any:
-    return _OPENERS.get(path.suffix, open)(path, "rb")
+def opened(path: Location) -> Any:
+    """Open a file for reading, unpacked."""
+    if "://" not in str(path):
+        return _OPENERS.get(suffix(path), open)(path, "rb")
+    remote = _remote(str(path))
+    opener = _OPENERS.get(suffix(path))
+    return remote if opener is None else opener(remote, "rb")
 
 
-class _readable:  # noqa: N801 - used like a function
+def _remote(url: str) -> Any:
+    """Open a URL by fsspec."""
+    try:
+        import fsspec
+
+        return fsspec.open(url, "rb").open()
+    except ImportError as error:
+        raise ParameterError(
+            f"{url} needs a package to be read: {error} pip install 'mapl[remote]'."
+        ) from None
+
+
+class readable:  # noqa: N801 - used like a function
     """Turn what a file's reader raises into one sentence: its kind, and no cell."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Location) -> None:
         self.path = path
 
     def __enter__(self) -> None:
@@ -280,7 +376,7 @@ def read_public(path: Path, *, without: str, categories: list[str]) -> Any:
 
 def write_table(table: Any, path: Path) -> None:
     """Write a frame as Parquet or CSV, by the ending of the file."""
-    if path.suffix in _PARQUET:
+    if is_parquet(path):
         table.to_parquet(path, index=False)
     else:
         table.to_csv(path, index=False)
@@ -293,7 +389,7 @@ def is_missing(text: str | None, classes: Any = ()) -> bool:
     return text is None or (text in MISSING_TEXTS and text not in classes)
 
 
-def check_column(name: str, names: Any, path: Path) -> None:
+def check_column(name: str, names: Any, path: Any) -> None:
     """Refuse a table without that column.
 
     The columns are not listed: in a file without a header they are a record.
@@ -308,26 +404,31 @@ def _read(path: Path, **csv_options: Any) -> Any:
     """Read a table; an error shows its kind, and no cell."""
     import pandas as pd
 
-    with _readable(path):
-        if path.suffix in _PARQUET:
+    with readable(path):
+        if is_parquet(path):
             return pd.read_parquet(path)
-        if path.suffix in _EXCEL:
+        if suffix(path) in _EXCEL:
             with _sheet(path):  # or an error that says what to install
                 return pd.read_excel(path, **csv_options)
-        _, sep = _first_line(path)
-        _check_first_record(path, sep)
-        csv_options |= {"sep": sep, "encoding": _format.get().encoding or "utf-8"}
+        csv_options |= csv_layout(path)
         try:
             return pd.read_csv(path, **csv_options)
         except UnicodeDecodeError:
-            if _format.get().encoding is not None:
+            if csv_options["encoding"] is not None:
                 raise
             return pd.read_csv(path, **csv_options | {"encoding": "latin-1"})
 
 
+def csv_layout(path: Path) -> dict[str, Any]:
+    """Return how pandas has to read a CSV; no encoding where nobody said one."""
+    _, sep = _first_line(path)
+    _check_first_record(path, sep)
+    return {"sep": sep, "encoding": _format.get().encoding}
+
+
 def _check_first_record(path: Path, sep: str) -> None:
     """Refuse records with more cells than names: pandas would shift them."""
-    with _opened(path) as file:
+    with opened(path) as file:
         file.readline()
         line = file.readline()
     found, names = len(_fields(line, sep)), len(column_names(path))

@@ -42,11 +42,21 @@ def chunk_rows(
     Proof: docs/proofs/partition.md
     """
     if units is None:
-        units = _with_copy_numbers(keys)
+        units = with_copy_numbers(keys)
         sort_keys = units.T
     else:
         sort_keys = np.concatenate((keys, units), axis=1).T
-    chunk = _salted(units, salt) % np.uint64(n_chunks)
+    chunk = chunk_numbers(units, n_chunks=n_chunks, salt=salt)
+    return rows_by_chunk(sort_keys, chunk, n_chunks)
+
+
+def chunk_numbers(units: Words, *, n_chunks: int, salt: int) -> Words:
+    """Return the chunk of each unit."""
+    return np.asarray(_salted(units, salt) % np.uint64(n_chunks))
+
+
+def rows_by_chunk(sort_keys: Any, chunk: Words, n_chunks: int) -> list[Ints]:
+    """Return the rows of each chunk, sorted by the last of these keys first."""
     order = np.lexsort((*sort_keys, chunk))
     ends = np.searchsorted(chunk[order], np.arange(n_chunks + 1))
     return [order[a:b] for a, b in pairwise(ends)]
@@ -102,7 +112,7 @@ def _salted(units: Words, salt: int) -> Words:
     return np.asarray(mixed ^ (mixed >> np.uint64(32)) ^ units[:, 1])
 
 
-def _with_copy_numbers(digests: Words) -> Words:
+def with_copy_numbers(digests: Words) -> Words:
     """Number equal records, so that copies get keys of their own.
 
     Equal records are interchangeable: which copy has which number reveals nothing.
@@ -160,12 +170,17 @@ def _number_lanes(values: Array) -> Words:
 
 def _text_lanes(texts: Any) -> Words:
     """Return the lane of each text, from a digest that is computed once."""
-    known: dict[str | None, tuple[int, int]] = {None: (_MISSING, 0)}
-    for text in set(texts) - {None}:
-        high, low = np.frombuffer(sha256(text.encode()).digest()[:16], dtype="<u8")
-        known[text] = int(high) | _DIGEST, int(low)
-    lanes = np.array([known[text] for text in texts], dtype="<u8")
-    return lanes.reshape(len(texts), 1, 2)
+    from pandas import factorize
+
+    listed = np.empty(len(texts), dtype=object)
+    listed[:] = texts
+    places, distinct = factorize(listed)
+    known = np.empty((len(distinct) + 1, 2), dtype="<u8")
+    for lane, text in zip(known, distinct, strict=False):
+        lane[:] = np.frombuffer(sha256(text.encode()).digest()[:16], dtype="<u8")
+    known[:, 0] |= np.uint64(_DIGEST)
+    known[-1] = _MISSING, 0  # whose place is -1
+    return np.asarray(known[places][:, None, :])
 
 
 def _sparse_rows(matrix: Any, codes: Ints | None) -> Iterator[bytes]:

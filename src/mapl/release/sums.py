@@ -8,20 +8,34 @@ from __future__ import annotations
 
 import io
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from mapl.arrays import Floats, Integers, Singles
+from mapl.arrays import Floats, Integers, Ints
 from mapl.errors import MechanismStateError
-from mapl.features.cell_records import CellContributions
-from mapl.features.contributions import ONE, Contributions, Source
+from mapl.features.contributions import ONE, Source
+from mapl.features.passes import (
+    COUNT_LENGTH,
+    Counts,
+    Gradient,
+    Histograms,
+    Labels,
+    Pairs,
+    Pass,
+    Stacking,
+)
 from mapl.features.sketch import Sketch, SketchForm
 from mapl.privacy.gradients import RESIDUAL_GRID
-from mapl.privacy.moments import WEIGHT, Block, LinearMap, Moments, NoisySum
-from mapl.privacy.pairs import bounded_pair_sum
+from mapl.privacy.moments import (
+    WEIGHT,
+    LinearMap,
+    Moments,
+    NoisySum,
+    check_squared_length,
+)
 from mapl.privacy.questions import (
     PairQuestion,
     Question,
@@ -34,7 +48,19 @@ from mapl.privacy.soft_dissent import GRID, SoftDissent
 from mapl.release.account import Account
 
 _Asked = TypeVar("_Asked", Question, StackQuestion, SoftQuestion, PairQuestion)
-_COUNT_LENGTH = RESIDUAL_GRID**2  # squared: a 1, times the map of constants
+
+
+class Records(Protocol):
+    """Private records that can be added up, in memory or not."""
+
+    feature_map: Any
+
+    @property
+    def grouped(self) -> bool:
+        """Whether a unit may have several records."""
+
+    def total(self, asked: Pass) -> Ints:
+        """Return the total of a pass over all records."""
 
 
 class Summer:
@@ -43,11 +69,10 @@ class Summer:
     The account is charged with the mechanism's whole price when it is opened.
     """
 
-    def __init__(self, contributions: Contributions, account: Account) -> None:
-        self._contributions, self.account = contributions, account
+    def __init__(self, records: Records, account: Account) -> None:
+        self._records, self.account = records, account
         self._mechanism: Moments | None = None
         self.step, self._failed = 0, False
-        self._logits: list[list[Singles]] | None = None
 
     def open(self, mechanism: Moments) -> None:
         """Charge the whole price of a mechanism; from then on it may answer."""
@@ -58,25 +83,20 @@ class Summer:
 
     def count(self, n_classes: int, part: Fraction) -> tuple[Floats, float]:
         """Return about how many units of each class there are, and the noise."""
-
-        def answer(mechanism: Moments, commit: Callable[[], None]) -> NoisySum:
-            return mechanism.answer(
-                self._contributions.counts(n_classes),
-                ONE,
-                squared_length=_COUNT_LENGTH,
-                part=part,
-                columns=n_classes,
-                grouped=self._contributions.grouped,
-                before_draw=commit,
-            )
-
+        answer = self._answer(Counts(n_classes), ONE, COUNT_LENGTH, part)
         noisy = self._next(b"count", lambda _: answer)
         unit = float(ONE.matrices[0][0, 0]) * RESIDUAL_GRID
         return np.asarray(noisy.total[0] / unit), noisy.sigma / unit
 
     def gradient(self, question: Question) -> tuple[Question, NoisySum]:
         """Return the noisy gradient, with the question that it answers."""
-        return self._ask(question, self._gradient_of)
+
+        def sum_of(asked: Question) -> Any:
+            wanted = Gradient(asked)
+            linear_map = wanted.linear_map(self._records.feature_map)
+            return self._answer(wanted, linear_map, asked.squared_length, asked.part)
+
+        return self._ask(question, sum_of)
 
     def stacked(
         self, sources: list[Source], question: StackQuestion
@@ -87,12 +107,8 @@ class Summer:
         """
 
         def sum_of(asked: StackQuestion) -> Any:
-            if self._logits is None:
-                with np.errstate(all="ignore"):
-                    self._logits = self._contributions.logits(sources)
-            columns = len(asked.scales) + len(asked.biases)
-            blocks = self._contributions.stacked(self._logits, asked)
-            return self._sum_of(asked, blocks, ONE, columns)
+            wanted = Stacking(sources, asked)
+            return self._answer(wanted, ONE, asked.squared_length, asked.part)
 
         return self._ask(question, sum_of)
 
@@ -102,19 +118,9 @@ class Summer:
         """Return the noisy sum of each record's features, class by class, where labels
         alone are private.
         """
-        linear_map = self._contributions.feature_map.linear_map(waves)
-
-        def answer(mechanism: Moments, commit: Callable[[], None]) -> NoisySum:
-            return mechanism.answer(
-                self._contributions.label_codes(waves, columns, RESIDUAL_GRID),
-                linear_map,
-                squared_length=squared_length,
-                part=part,
-                columns=columns,
-                labels_only=True,
-                before_draw=commit,
-            )
-
+        wanted = Labels(waves, columns, squared_length)
+        linear_map = self._records.feature_map.linear_map(waves)
+        answer = self._answer(wanted, linear_map, squared_length, part, labels=True)
         question = repr(("labels", waves, columns, squared_length, part)).encode()
         return self._next(question, lambda _: answer)
 
@@ -147,15 +153,15 @@ class Summer:
 
     def sketch(self, form: SketchForm, part: Fraction) -> Sketch:
         """Return how columns and labels look after noise, for a part of the budget."""
-        records = self._cell_records()
 
         def answer(mechanism: Moments, commit: Callable[[], None]) -> NoisySum:
-            counts, weight = records.histograms(form.sizes)
+            wanted = Histograms(form.sizes)
+            counts = wanted.split(self._records.total(wanted))
             return mechanism.release(
                 form.total(counts),
                 squared_length=form.squared_length,
                 part=part,
-                weight=weight,
+                weight=self._weight,
                 before_draw=commit,
             )
 
@@ -166,20 +172,14 @@ class Summer:
         """Return for each class the noisy sum of q z z' over the records, z being their
         logits by the pieces of a step and q the curvature of the model.
         """
-        records = self._cell_records()
 
         def sum_of(asked: PairQuestion) -> Any:
             def answer(mechanism: Moments, commit: Callable[[], None]) -> NoisySum:
-                n_pieces = len(records.feature_map.sizes)
-                total = np.zeros((n_pieces, n_pieces), dtype=np.int64)
-                grouped, limit = records.grouped, asked.squared_length
-                for block in records.pairs(asked):
-                    total += bounded_pair_sum(block, limit, grouped=grouped)
                 return mechanism.release(
-                    total,
-                    squared_length=limit,
+                    self._records.total(Pairs(asked)),
+                    squared_length=asked.squared_length,
                     part=asked.part,
-                    weight=WEIGHT if grouped else 1,
+                    weight=self._weight,
                     before_draw=commit,
                 )
 
@@ -187,31 +187,31 @@ class Summer:
 
         return self._ask(question, sum_of)
 
-    def _cell_records(self) -> CellContributions:
-        if not isinstance(self._contributions, CellContributions):
-            raise MechanismStateError("These records have no cells.")
-        return self._contributions
+    @property
+    def _weight(self) -> int:
+        """What a unit's contribution to cells and pairs is multiplied by."""
+        return WEIGHT if self._records.grouped else 1
 
-    def _gradient_of(self, asked: Question) -> Any:
-        linear_map = self._contributions.feature_map.linear_map(asked.waves)
-        blocks = self._contributions.gradients(asked)
-        return self._sum_of(asked, blocks, linear_map, asked.weights.shape[1])
-
-    def _sum_of(
+    def _answer(
         self,
-        asked: Question | StackQuestion,
-        blocks: Iterator[Block],
+        wanted: Pass,
         linear_map: LinearMap,
-        columns: int,
+        squared_length: int,
+        part: Fraction,
+        *,
+        labels: bool = False,
     ) -> Callable[[Moments, Callable[[], None]], NoisySum]:
+        """Return what adds up contributions and publishes the sum."""
+
         def answer(mechanism: Moments, commit: Callable[[], None]) -> NoisySum:
-            return mechanism.answer(
-                blocks,
+            check_squared_length(squared_length)
+            return mechanism.answer_sum(
+                self._records.total(wanted),
                 linear_map,
-                squared_length=asked.squared_length,
-                part=asked.part,
-                columns=columns,
-                grouped=self._contributions.grouped,
+                squared_length=squared_length,
+                part=part,
+                grouped=self._records.grouped,
+                labels_only=labels,
                 before_draw=commit,
             )
 

@@ -1,0 +1,283 @@
+"""Private records that need not fit into memory: files, datasets, queries, in parts.
+
+A part is read by itself, in batches, wherever a task runs. It holds no record, only the
+way to them.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Protocol
+
+from mapl.errors import ParameterError, hide_passwords
+from mapl.records.files import (
+    Block,
+    CsvFormat,
+    blocks,
+    can_be_cut,
+    check_column,
+    column_names,
+    csv_format,
+    is_parquet,
+    is_table,
+    parquet_file,
+    readable,
+    reading,
+)
+
+_PART_ROWS = 2**19  # of a part of a Parquet file
+_PART_BYTES = 2**26  # of a part of a CSV
+
+
+class Part(Protocol):
+    """Some of the records of a source."""
+
+    def blocks(self, names: list[str], rows: int) -> Iterator[Block]:
+        """Yield the records in blocks of at most so many, with these columns."""
+
+
+@dataclass(frozen=True)
+class FilePart:
+    """A file, or row groups of a Parquet file, or a range of bytes of a CSV."""
+
+    path: str
+    start: int = 0
+    end: int | None = None
+    format: CsvFormat = field(default_factory=CsvFormat)
+    stamp: tuple[int, int] | None = None  # size and time of change
+
+    def blocks(self, names: list[str], rows: int) -> Iterator[Block]:
+        """Yield the records in blocks; refuse a file that changed since the start."""
+        if _stamp(self.path) != self.stamp:
+            raise ParameterError(
+                f"{self.path} was changed during the fit. Start again when it rests."
+            )
+        how = {"sep": self.format.sep, "encoding": self.format.encoding}
+        with reading(**how):
+            yield from blocks(
+                self.path, names, rows=rows, start=self.start, end=self.end
+            )
+
+
+@dataclass(frozen=True)
+class FragmentPart:
+    """A fragment of a pyarrow dataset."""
+
+    fragment: Any
+    schema: Any
+
+    def blocks(self, names: list[str], rows: int) -> Iterator[Block]:
+        """Yield the records in blocks."""
+        with readable(getattr(self.fragment, "path", "A fragment of the dataset")):
+            yield Block({n: self.schema.empty_table().column(n) for n in names})
+            for batch in self.fragment.to_batches(
+                schema=self.schema, columns=names, batch_size=rows, use_threads=False
+            ):
+                yield Block({name: batch.column(name) for name in names})
+
+
+@dataclass(frozen=True)
+class Query:
+    """Records that a database returns.
+
+    Parameters
+    ----------
+    url : str
+        As SQLAlchemy writes it, without a password.
+    sql : str
+        What to ask for.
+
+    Examples
+    --------
+    >>> from mapl.records.sources import Query
+    >>> Query("sqlite:///people.db", "SELECT age, income FROM people")
+    Query(url='sqlite:///people.db', sql='SELECT age, income FROM people')
+    """
+
+    url: str
+    sql: str
+
+    def __post_init__(self) -> None:
+        if hide_passwords(self.url) != self.url:
+            raise ParameterError(
+                "url must hold no password: it would be shown with the parameters. Set "
+                "PGPASSWORD, or use ~/.pgpass."
+            )
+
+    def blocks(self, names: list[str], rows: int) -> Iterator[Block]:
+        """Yield the records in blocks."""
+        with self._result(rows) as result:
+            places = [list(result.keys()).index(name) for name in names]
+            yield Block({name: [] for name in names})
+            for some in result.partitions(rows):
+                yield Block(
+                    {
+                        name: [row[at] for row in some]
+                        for name, at in zip(names, places, strict=True)
+                    }
+                )
+
+    def names(self) -> list[str]:
+        """Return the names of the columns."""
+        with self._result(1) as result:
+            return list(result.keys())
+
+    def _result(self, rows: int) -> Any:
+        return _QueryResult(self, rows)
+
+
+class _QueryResult:
+    """An open result of a query, as a context; errors show their kind alone."""
+
+    def __init__(self, query: Query, rows: int) -> None:
+        self._query, self._rows = query, rows
+        self._readable = readable("The query")
+
+    def __enter__(self) -> Any:
+        from sqlalchemy import create_engine, text
+
+        with self._readable:
+            self._engine = create_engine(self._query.url)
+            self._connection = self._engine.connect().execution_options(
+                stream_results=True, max_row_buffer=self._rows
+            )
+            return self._connection.execute(text(self._query.sql))
+
+    def __exit__(self, *error: Any) -> None:
+        self._connection.close()
+        self._engine.dispose()
+        self._readable.__exit__(*error)
+
+
+@dataclass(frozen=True, repr=False)
+class Source:
+    """Where private records are.
+
+    ``name`` is how messages call it. ``moving`` says that two readings may differ, so
+    that records must be copied first.
+    """
+
+    name: str
+    parts: list[Part]
+    names: list[str]
+    paths: list[str] = field(default_factory=list)
+    moving: bool = False
+
+    @classmethod
+    def of(cls, given: Any) -> Source:
+        """Take a path, a pattern, a folder, a URL, a list of these, a pyarrow dataset
+        or a `Query`.
+        """
+        if isinstance(given, Source):
+            return given
+        if isinstance(given, Query):
+            return cls("The query", [given], given.names(), moving=True)
+        if hasattr(given, "get_fragments"):
+            pieces = [p for f in given.get_fragments() for p in _row_groups(f)]
+            parts: list[Part] = [FragmentPart(piece, given.schema) for piece in pieces]
+            return cls("The dataset", parts, list(given.schema.names))
+        listed = [given] if isinstance(given, str | Path) else list(given)
+        paths = [path for each in listed for path in _expanded(str(each))]
+        if not paths:
+            raise ParameterError("There must be at least one file to learn from.")
+        name = str(listed[0]) if len(listed) == 1 else f"{paths[0]} and others"
+        cut = [part for path in paths for part in _parts_of(path)]
+        return cls(name, list(cut), column_names(paths[0]), paths)
+
+    def check_columns(self, names: Sequence[str]) -> None:
+        """Refuse a source without these columns."""
+        for name in names:
+            check_column(name, self.names, self.name)
+
+    def has_file(self, path: Path) -> bool:
+        """Whether a file is one of those that are learned from."""
+        return any(Path(own).resolve() == path.resolve() for own in self.paths)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"Source({self.name!r})"
+
+
+def _row_groups(fragment: Any) -> list[Any]:
+    if not hasattr(fragment, "split_by_row_group"):
+        return [fragment]
+    with readable(getattr(fragment, "path", "A fragment of the dataset")):
+        return list(fragment.split_by_row_group()) or [fragment]
+
+
+def _expanded(location: str) -> list[str]:
+    """Return the files that a path, pattern, folder or URL stands for."""
+    if "://" in location:
+        found = _remote_files(location)
+    elif Path(location).is_dir():
+        found = sorted(map(str, Path(location).rglob("*")))
+        found = [path for path in found if is_table(path)]
+    elif Path(location).exists():
+        return [location]
+    else:
+        found = sorted(glob.glob(location, recursive=True))
+    if not found:
+        raise ParameterError(f"There is no file {location!r}.")
+    return found
+
+
+def _remote_files(url: str) -> list[str]:
+    """Return the files that a URL stands for, by fsspec."""
+    try:
+        import fsspec
+
+        system, path = fsspec.core.url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        raise ParameterError(
+            f"{url} cannot be read: {error}. pip install 'mapl[remote]', and what "
+            "fsspec needs for this kind of URL."
+        ) from None
+    with readable(url):
+        found = system.glob(path) if glob.has_magic(path) else [path]
+        if not glob.has_magic(path) and system.isdir(path):
+            found = [each for each in system.find(path) if is_table(each)]
+        return [system.unstrip_protocol(each) for each in sorted(found)]
+
+
+def _stamp(path: str) -> tuple[int, int] | None:
+    """Return size and time of change of a local file."""
+    if "://" in path:
+        return None
+    with readable(path):
+        found = Path(path).stat()
+    return found.st_size, found.st_mtime_ns
+
+
+def _parts_of(path: str) -> list[FilePart]:
+    """Cut a file into parts of a moderate size."""
+    stamp, form = _stamp(path), csv_format()
+    if not can_be_cut(path):
+        return [FilePart(path, format=form, stamp=stamp)]
+    if not is_parquet(path):
+        size = stamp[0] if stamp else _remote_size(path)
+        cuts = [*range(0, max(1, size), _PART_BYTES), size]
+        if len(cuts) > 2 and cuts[-1] - cuts[-2] < _PART_BYTES // 2:
+            del cuts[-2]
+    else:
+        with readable(path), parquet_file(path) as file:
+            cuts, rows = [0], 0
+            for group in range(file.num_row_groups):
+                rows += file.metadata.row_group(group).num_rows
+                if rows >= _PART_ROWS:
+                    cuts, rows = [*cuts, group + 1], 0
+            if cuts[-1] < file.num_row_groups or cuts == [0]:
+                cuts.append(file.num_row_groups)
+    return [FilePart(path, a, b, form, stamp) for a, b in pairwise(cuts)]
+
+
+def _remote_size(url: str) -> int:
+    import fsspec
+
+    system, path = fsspec.core.url_to_fs(url)
+    return int(system.info(path)["size"])

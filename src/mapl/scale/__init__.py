@@ -1,0 +1,1 @@
+"""Records beyond memory: read in parts, sorted, added up by an engine."""

@@ -39,7 +39,7 @@ from mapl.features import maps as feature_maps
 from mapl.features.components import GRID
 from mapl.methods.moments import PublicMap
 from mapl.privacy.gaussian_prices import gaussian_limit
-from mapl.privacy.moments import LARGEST_WEIGHT
+from mapl.privacy.linear_map import LARGEST_WEIGHT
 from mapl.records.schema import Schema
 from mapl.records.table import canonical_table
 from mapl.student import newton

@@ -39,10 +39,13 @@ def postgres() -> Iterator[Any]:
 
 
 @pytest.fixture(autouse=True)
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def state(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     """Keys and marks of a test's ledgers."""
-    monkeypatch.setenv("MAPL_STATE", str(tmp_path / "state"))
-    return tmp_path / "state"
+    path = tmp_path_factory.mktemp("state")
+    monkeypatch.setenv("MAPL_STATE", str(path))
+    return path
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -21,6 +21,7 @@ from mapl.parameters import (
     refuse_fit_params,
     warn_of_lacking_classes,
     warn_of_noise,
+    warn_of_shared_records,
     warn_unsafe_use,
 )
 from mapl.planning.settings import Setting
@@ -237,6 +238,8 @@ class PrivateClassifier(
         """
         refuse_fit_params(fit_params)
         self._begin(streamed=False)
+        if X_public is X and X is not None and self.privacy == "records":
+            warn_of_shared_records()
         groups = groups_by_schema(self._dictionary, X, groups)
         self._grouped = groups is not None
         return self._publish(*self._read(X, y, groups, X_public))

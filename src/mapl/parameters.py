@@ -109,6 +109,24 @@ def warn_of_noise(model: Any) -> None:
         message := mostly_noise_message(model.n_teachers_, **sizes)
     ):
         warnings.warn(message, stacklevel=3)
+    plan = model.plan_
+    if plan is not None and plan.name == "sparse-vector" and not plan.feasible:
+        warnings.warn(
+            f"About {plan.expected_answers:,} of {plan.n_points:,} public points will "
+            "get a label: too few teachers for a sparse vector at this epsilon. "
+            "mechanism='auto' answers more.",
+            stacklevel=3,
+        )
+
+
+def warn_of_shared_records() -> None:
+    """Warn of public points that are the private records themselves."""
+    warnings.warn(
+        "X_public is X itself: the features of these records are not protected. Take "
+        "records that nobody needs to hide.",
+        PrivacyWarning,
+        stacklevel=3,
+    )
 
 
 def warn_of_lacking_classes(model: Any) -> None:

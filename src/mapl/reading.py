@@ -93,6 +93,8 @@ class ReadsRecords:
         """
         X, y, groups = unwrapped(X), unwrapped(y), unwrapped(groups)
         strict = self.on_invalid == "error"
+        if strict:
+            records.check_order(X, y, groups)
         if strict or self.privacy == "labels":
             checked = self._validate(X, reset=True, private=self.privacy != "labels")
             # A check converts whole columns: private ones are taken as they came.

@@ -37,7 +37,8 @@ class ReadsFiles(ReadsRecords):
             raise ParameterError(
                 "privacy='labels' needs the records in memory: use fit."
             )
-        source, memory = Source.of(files), bytes_of(self.memory or DEFAULT_MEMORY)
+        source = Source.of(files)
+        bytes_of(self.memory or DEFAULT_MEMORY)  # or an error
         declared = self.classes
         if declared is None and self._dictionary is not None:
             declared = self._dictionary.classes or None
@@ -56,10 +57,23 @@ class ReadsFiles(ReadsRecords):
         needed = [target] if groups is None else [target, groups]
         source.check_columns([*table.schema.columns, *needed])
         self._rehearse(table, pool)
+        records = self._opened(source, table, target, groups)
+        try:
+            shown = table if self._refuses_overlap and pool is not None else None
+            records.check(digest=self.ledger is not None, public=shown)
+        except BaseException:
+            records.close()
+            raise
+        return records, table, pool
+
+    def _opened(
+        self, source: Source, table: Table, target: str, groups: str | None
+    ) -> StreamedRecords:
+        """Return the records, of which none is read yet."""
         engine = make_engine(self.engine, n_workers=effective_n_jobs(self.n_jobs))
-        rows = batch_rows(
-            memory, n_columns=len(table.schema.columns), n_workers=engine.n_workers
-        )
+        memory = bytes_of(self.memory or DEFAULT_MEMORY)
+        n_columns = len(table.schema.columns)
+        rows = batch_rows(memory, n_columns=n_columns, n_workers=engine.n_workers)
         reading = Reading(
             table.schema,
             target,
@@ -69,16 +83,8 @@ class ReadsFiles(ReadsRecords):
             self.on_invalid,
             rows,
         )
-        records = StreamedRecords(
-            source, reading, engine, Spool(self.spool), memory=memory
-        )
-        try:
-            shown = table if self._refuses_overlap and pool is not None else None
-            records.check(digest=self.ledger is not None, public=shown)
-        except BaseException:
-            records.close()
-            raise
-        return records, table, pool
+        spool = Spool(self.spool)
+        return StreamedRecords(source, reading, engine, spool, memory=memory)
 
     def _sort_records(self, records: StreamedRecords, account: Account) -> None:
         """Bring units together, where they must be: for teachers, and for persons."""

@@ -152,7 +152,8 @@ def test_a_model_that_teachers_corrected_loads_and_predicts(
     run("predict", out, folder / "test.csv", "--out", found)
     assert set(pd.read_csv(found)["prediction"]) <= {"no", "yes"}
     records = pd.read_csv(folder / "test.csv", dtype=str)
-    here = bundle._predicted(out / "model.skops", records)["labels"]
+    path = out / "model.skops"
+    here = apart._predicted(path, bundle.load_model(path), records)["labels"]
     assert here == pd.read_csv(found)["prediction"].tolist()
 
 
@@ -164,7 +165,8 @@ def test_a_student_of_votes_alone_loads_and_predicts(
     signed = json.loads((out / "certificate.json").read_text())
     assert signed["mechanism"] == "dissent"
     records = pd.read_csv(folder / "test.csv", dtype=str)
-    found = bundle._predicted(out / "model.skops", records)
+    path = out / "model.skops"
+    found = apart._predicted(path, bundle.load_model(path), records)
     assert set(found["labels"]) <= {"no", "yes"}
 
 
@@ -208,7 +210,7 @@ def test_certificate_verify_recomputes_and_refuses(
     assert shown["holds"]
     assert shown["files"] == str(learned)
     assert shown["not_covered"] == []
-    assert "There is no signature" in shown["proves"]
+    assert "Ask the holder whether that is theirs" in shown["proves"]
     tampered = json.loads(path.read_text())
     tampered["epsilon"] = 0.1
     other = tmp_path / "certificate.json"
@@ -404,7 +406,7 @@ def test_learn_shows_the_type_of_each_column(folder: Path, tmp_path: Path) -> No
     private.dropna(subset="rich").to_csv(tmp_path / "private.csv", index=False)
     message = run("learn", *files, *kwargs, *out, "--drop", "name, town").stderr
     assert left_out in message  # whether there are any is private
-    assert "Categories: none" in message
+    assert "Categories" not in message
     assert "differs" not in message
 
 

@@ -17,7 +17,7 @@ from mapl import Budget, BudgetExceededError, ParameterError, PrivateClassifier
 from mapl.cli import main
 from mapl.errors import CertificateError, PrivacyWarning
 from mapl.features.model import PublicFeatures
-from mapl.publish import bundle, report
+from mapl.publish import apart, report
 from mapl.publish.loading import PublishedModel
 
 
@@ -137,17 +137,16 @@ def test_a_separator_at_the_end_of_lines_is_named(folder: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("content", ["", "age,town,rich\n", "age,town,rich\n1,Bath,\n"])
-def test_files_without_records_are_one_sentence_or_a_fit(
-    folder: Path, tmp_path: Path, content: str
+@pytest.mark.parametrize("more", [(), ("--memory", "100MB")], ids=["", "in parts"])
+def test_files_without_records_are_refused_or_a_fit_where_others_see_it(
+    folder: Path, tmp_path: Path, content: str, more: tuple[str, ...]
 ) -> None:
-    """How many records there are is private, so nothing may depend on it."""
     (tmp_path / "private.csv").write_text(content)
     args = (tmp_path / "private.csv", "--public", folder / "public.csv", *COMMON)
-    found = CliRunner().invoke(
-        main, [str(arg) for arg in ("learn", *args, "--out", tmp_path / "out")]
-    )
-    assert found.exit_code == (0 if content else 2)
-    assert "Traceback" not in found.output
+    message = run("learn", *args, *more, "--out", tmp_path / "out", code=2).stderr
+    assert not content or "nothing to learn from" in message
+    drop = ("--on-invalid", "drop", "--out", tmp_path / "out")
+    run("learn", *args, *more, *drop, code=0 if content else 2)
 
 
 def test_probabilities_have_a_column_each(learned: Path, folder: Path) -> None:
@@ -258,10 +257,9 @@ class Bare:
 
 
 def test_a_file_may_hold_a_model_without_probabilities(
-    learned: Path, monkeypatch: pytest.MonkeyPatch
+    learned: Path,
 ) -> None:
-    monkeypatch.setattr(bundle, "load_model", lambda _: Bare())
-    assert bundle._predicted(learned, [1, 2]) == {"labels": ["y", "y"]}
+    assert apart._predicted(learned, Bare(), [1, 2]) == {"labels": ["y", "y"]}
 
 
 def test_a_report_without_a_price_has_no_curve() -> None:
@@ -542,3 +540,141 @@ def test_figures_are_rounded_for_people(folder: Path, tmp_path: Path) -> None:
     tree = ("--estimator", "tree", "--teachers", 5, "--ledger", url, "--dataset", "t")
     learn(folder, tmp_path / "three", *tree)
     assert "5 teachers (" in run("ledger", "history", url).stdout
+
+
+# What a second newcomer met ---------------------------------------------------------
+
+
+def test_free_text_beside_an_estimator_is_learned_from(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    words = {"sport": ["goal", "team", "match"], "tech": ["code", "chip", "data"]}
+    labels = rng.choice(sorted(words), 2600)
+    texts = [
+        " ".join(rng.choice([*words[label], "the", "a", "of", "it"], 8)) + f" {i}"
+        for i, label in enumerate(labels)
+    ]
+    table = pd.DataFrame({"text": texts, "topic": labels})
+    table[:1500].to_csv(tmp_path / "private.csv", index=False)
+    table[1500:2100][["text"]].to_csv(tmp_path / "public.csv", index=False)
+    table[2100:].to_csv(tmp_path / "test.csv", index=False)
+    files = (tmp_path / "private.csv", "--public", tmp_path / "public.csv")
+    kinds = ("--target", "topic", "--classes", "sport,tech", "--epsilon", 2)
+    more = ("--estimator", "logistic", "--teachers", 9, "--test", tmp_path / "test.csv")
+    done = run("learn", *files, *kinds, *more, "--json", "--out", tmp_path / "out")
+    assert json.loads(done.stdout)["accuracy"] > 0.8
+    assert "Texts: text" in done.stderr
+    assert "differs" not in done.stderr
+    votes = ("--method", "votes", "--out", tmp_path / "votes")
+    message = run("learn", *files, *kinds, *votes, code=2).stderr
+    assert "does not read free text" in message
+
+
+def test_the_private_file_is_no_public_test(folder: Path, tmp_path: Path) -> None:
+    test = ("--test", folder / "private.csv", "--test-is-public")
+    message = learn(folder, tmp_path / "out", *test, code=2).stderr
+    assert "--test is the private file itself" in message
+
+
+def test_public_columns_of_no_use_are_named(folder: Path, tmp_path: Path) -> None:
+    public = pd.read_csv(folder / "public.csv").assign(town=None)
+    public.to_csv(tmp_path / "public.csv", index=False)
+    args = (folder / "private.csv", "--public", tmp_path / "public.csv", *COMMON)
+    message = run("learn", *args, "--out", tmp_path / "out").stderr
+    assert "Empty in --public, so that nothing is learned from: town" in message
+    assert "Columns that --public lacks, if any, are left out" in message
+
+
+def test_a_dry_run_beyond_the_budget_says_so(folder: Path, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/budget.db"
+    run("ledger", "create", url, "--dataset", "d", "--epsilon", 0.5, "--delta", 1e-4)
+    budget = ("--ledger", url, "--dataset", "d", "--dry-run")
+    message = learn(folder, tmp_path / "out", *budget, code=3).stderr
+    assert "It would be refused" in message
+
+
+def test_predictions_replace_nothing(
+    folder: Path, learned: Path, tmp_path: Path
+) -> None:
+    copied = tmp_path / "test.csv"
+    pd.read_csv(folder / "test.csv").assign(prediction="x").to_csv(copied, index=False)
+    message = run("predict", learned, copied, "--out", copied, code=2).stderr
+    assert "--out must be another file" in message
+    out = tmp_path / "new.csv"
+    message = run("predict", learned, copied, "--out", out, code=2).stderr
+    assert "have a column 'prediction'" in message
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["test.csv"]
+
+
+def test_predictions_are_made_in_blocks(
+    folder: Path, learned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("predict", learned, folder / "test.csv", "--out", tmp_path / "whole.csv")
+    whole = pd.read_csv(tmp_path / "whole.csv")
+    pd.read_csv(folder / "test.csv").to_parquet(tmp_path / "test.parquet")
+    pd.read_csv(folder / "test.csv").to_excel(tmp_path / "test.xlsx", index=False)
+    latin = pd.read_csv(folder / "test.csv").assign(note="é")
+    latin.to_csv(tmp_path / "latin.csv", index=False, encoding="latin-1")
+    monkeypatch.setattr("mapl.records.streams.ROWS", 64)
+    monkeypatch.setattr(
+        "mapl.records.streams.table_blocks.__defaults__", (64,), raising=False
+    )
+    for name in ("test.parquet", "test.xlsx", "latin.csv", "utf.csv"):
+        source = folder / "test.csv" if name == "utf.csv" else tmp_path / name
+        for ending in ("csv", "parquet"):
+            out = tmp_path / f"{name}.out.{ending}"
+            run("predict", learned, source, "--out", out)
+            read = pd.read_csv if ending == "csv" else pd.read_parquet
+            assert read(out)["prediction"].tolist() == whole["prediction"].tolist()
+
+
+def test_a_column_of_several_types_is_one_sentence(tmp_path: Path) -> None:
+    from mapl.records.streams import TableWriter
+
+    frames = [pd.DataFrame({"a": values}) for values in ([1], ["x"])]
+
+    def write() -> None:
+        with TableWriter(tmp_path / "x.parquet") as written:
+            for frame in frames:
+                written.write(frame)
+
+    with pytest.raises(ParameterError, match="several types"):
+        write()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_public_points_that_are_none_are_refused() -> None:
+    X = pd.DataFrame({"a": [1.0, 2.0]})
+    twice = pd.concat([X, X], axis=1)
+    model = PrivateClassifier(classes=[0, 1])
+    with pytest.raises(ParameterError, match="at least one record"):
+        model.fit(X, [0, 1], X_public=X[:0])
+    with pytest.raises(ParameterError, match="two columns of one name"):
+        model.fit(X, [0, 1], X_public=twice)
+    with pytest.warns(PrivacyWarning, match="X_public is X itself"):
+        model.fit(X, [0, 1], X_public=X)
+
+
+@pytest.mark.parametrize("name", ["y", "groups"])
+def test_an_index_in_another_order_is_refused(name: str) -> None:
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"a": rng.normal(size=50)})
+    given = {"y": pd.Series(rng.integers(0, 2, 50)), "groups": pd.Series(range(50))}
+    given[name] = given[name].sample(frac=1, random_state=1)
+    model = PrivateClassifier(classes=[0, 1])
+    with pytest.raises(ParameterError, match=f"{name} has the index of X in another"):
+        model.fit(X, given["y"], groups=given["groups"], X_public=X[:20])
+    given[name].index = range(100, 150)  # other labels are nobody's business
+    model.fit(X, given["y"], groups=given["groups"], X_public=X[:20])
+
+
+def test_a_loaded_model_has_a_score(learned: Path, folder: Path) -> None:
+    test = pd.read_csv(folder / "test.csv")
+    model = mapl.load(learned)
+    assert 0.6 < model.score(test, test["rich"]) <= 1
+
+
+def test_a_draft_needs_labels(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a;y\n1;\n2;\n")
+    out = ("--target", "y", "--out", tmp_path / "s.json", "--sep", ";")
+    message = run("schema", "draft", tmp_path / "x.csv", *out, code=2).stderr
+    assert "has no label in column 'y'" in message

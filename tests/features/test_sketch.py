@@ -12,7 +12,8 @@ from mapl.features.cell_records import CellContributions
 from mapl.features.grids import CategoryGrid, Grid, NumberGrid, cells_of, grid_of
 from mapl.features.sketch import Sketch, SketchForm, drawn_table
 from mapl.features.tables import GRID, CellMap, TableMap, one_hot_cells
-from mapl.privacy.moments import LENGTH_UNIT, WEIGHT, LinearMap, NoisySum
+from mapl.privacy.linear_map import LENGTH_UNIT, LinearMap
+from mapl.privacy.moments import WEIGHT, NoisySum
 from mapl.records.dictionary import Dictionary
 from mapl.records.keys import group_keys, record_keys
 from mapl.records.table import canonical_table

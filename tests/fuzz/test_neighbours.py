@@ -32,7 +32,8 @@ from mapl.features.contributions import Contributions
 from mapl.features.maps import FeatureMap
 from mapl.privacy import moments, noisy_counts, soft_dissent
 from mapl.privacy.gradients import exact_weights
-from mapl.privacy.moments import LENGTH_UNIT, WEIGHT, bounded_sum
+from mapl.privacy.linear_map import LENGTH_UNIT
+from mapl.privacy.moments import WEIGHT, bounded_sum
 from mapl.privacy.questions import Question
 from mapl.records import cells, columns, containers, files, keys, table
 from mapl.records.keys import chunk_rows, group_keys, record_keys

@@ -711,13 +711,13 @@ def test_an_error_of_the_disk_loses_nothing(file: Path, state: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="plays another user")
-def test_a_file_that_cannot_be_written_is_refused(file: Path) -> None:
+def test_a_file_that_cannot_be_written_is_refused(file: Path, state: Path) -> None:
     parents = file.relative_to(tempfile.gettempdir()).parents
     above = [tempfile.gettempdir() / path for path in parents][:-1]
     for path in (*file.parent.rglob("*"), *above):
         path.chmod(0o755 if path.is_dir() else 0o644)
-    file.parent.joinpath("state").chmod(0o777)
-    for path in file.parent.joinpath("state").iterdir():
+    state.chmod(0o777)
+    for path in state.iterdir():
         path.chmod(0o666)
 
     def as_nobody() -> Any:

@@ -17,7 +17,8 @@ from mapl import accounting
 from mapl.errors import BudgetExceededError, MechanismStateError, ParameterError
 from mapl.privacy.charged_dissent import ChargedDissent
 from mapl.privacy.events import from_json
-from mapl.privacy.moments import Block, LinearMap, Moments
+from mapl.privacy.linear_map import LinearMap
+from mapl.privacy.moments import Block, Moments
 from mapl.privacy.noise import SYSTEM, SeededSource, Source
 from mapl.privacy.noisy_counts import NoisyCount
 from mapl.privacy.noisy_max import ConfidentNoisyMax, NoisyMax

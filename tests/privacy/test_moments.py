@@ -16,11 +16,10 @@ from mapl.errors import BudgetExceededError, ParameterError
 from mapl.privacy import curves, moments
 from mapl.privacy.curves import smoothed_gaussian_curve
 from mapl.privacy.events import GaussianEvent, MomentsEvent, StableReleaseEvent
+from mapl.privacy.linear_map import LENGTH_UNIT, LinearMap
 from mapl.privacy.moments import (
-    LENGTH_UNIT,
     WEIGHT,
     Block,
-    LinearMap,
     Moments,
     bounded_label_sum,
     bounded_sum,

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from mapl.privacy.gradients import RESIDUAL_GRID, WEIGHT_GRID, probabilities_of
-from mapl.privacy.moments import LENGTH_UNIT, NoisySum
+from mapl.privacy.linear_map import LENGTH_UNIT
+from mapl.privacy.moments import NoisySum
 from mapl.privacy.pairs import CURVATURE_GRID, least_curvature
 from mapl.student.coupled import CellPoints, CoupledSteps
 

@@ -9,7 +9,8 @@ import pytest
 from sklearn.utils.validation import check_is_fitted
 
 from mapl.privacy.gradients import RESIDUAL_GRID, WEIGHT_GRID, probabilities_of
-from mapl.privacy.moments import LARGEST_WEIGHT, LENGTH_UNIT, NoisySum
+from mapl.privacy.linear_map import LARGEST_WEIGHT, LENGTH_UNIT
+from mapl.privacy.moments import NoisySum
 from mapl.student.corrections import Corrections
 from mapl.student.linear import LinearModel, class_logits
 from mapl.student.newton import (

@@ -9,6 +9,7 @@ import rich_click as click
 
 from mapl.cli.output import (
     FILE,
+    csv_options,
     errors_in_one_line,
     json_option,
     show_result,
@@ -35,6 +36,7 @@ _HOLDER_ONLY = (
 @click.option("--groups", help="Column that says whose record it is.")
 @json_option
 @errors_in_one_line
+@csv_options
 def check(
     private: Path,
     schema: Path,

@@ -29,6 +29,8 @@ class Records:
 
     def refuse_overlap(self, public: Any) -> None:
         """Refuse public records most of which are private ones, too."""
+        if public is None:
+            return
         from mapl.records import overlap
         from mapl.records.keys import record_keys
         from mapl.records.table import canonical_table
@@ -50,6 +52,10 @@ class Inputs:
     target: str
     groups: str | None
     dictionary: Dictionary | None = None
+
+    def is_private(self, path: Path) -> bool:
+        """Whether a file is the private one, or one of them."""
+        return _is_same(self.private, path)
 
     def read_records(self, classes: list[str], *, on_invalid: str) -> Records:
         """Read the private records; those without a label or a group are left out."""
@@ -73,6 +79,11 @@ class Inputs:
             owners = file.texts[self.groups]
             kept = [k and not is_missing(o) for k, o in zip(kept, owners, strict=True)]
         rows = np.flatnonzero(kept)
+        if not len(rows) and on_invalid == "error":
+            raise ParameterError(
+                f"{self.private} has no record with a {self.target!r}: there is "
+                "nothing to learn from."
+            )
         return Records(
             file.table.take(rows),
             [labels[i] for i in rows],
@@ -112,18 +123,46 @@ class Inputs:
         if self.only_public:
             names = ", ".join(self.only_public)
             click.echo(f"Left out, not in the private file: {names}", err=True)
-        numbers, texts = self.schema.number_columns, self.schema.other_columns
-        click.echo(f"Numbers: {', '.join(numbers) or 'none'}", err=True)
-        click.echo(f"Categories: {', '.join(texts) or 'none'}", err=True)
-        public = self.public
-        if public is None:
-            free = [n for n, c in self.schema.columns.items() if c.kind == "text"]
+        free = self.free_texts()
+        kinds = ("Numbers", "Categories", "Texts", "Times")
+        shown: dict[str, list[str]] = {kind: [] for kind in kinds}
+        for name, column in self.schema.columns.items():
+            kind = {"number": "Numbers", "time": "Times"}.get(column.kind, "Categories")
+            shown["Texts" if name in free else kind].append(name)
+        for kind, own in shown.items():
+            if own:
+                click.echo(f"{kind}: {', '.join(own)}", err=True)
+        if self.public is None:
             if free:
                 click.echo(
                     f"Not learned from, free text needs --public: {', '.join(free)}",
                     err=True,
                 )
             return
+        click.echo("Columns that --public lacks, if any, are left out.", err=True)
+        self._hint_at_columns(free)
+
+    def free_texts(self) -> list[str]:
+        """Return the columns that hold sentences: of a dictionary, those it says."""
+        if self.dictionary is not None and self.public is None:
+            return [n for n, c in self.schema.columns.items() if c.kind == "text"]
+        from mapl.features.columns import is_free_text
+        from mapl.records.columns import convert
+
+        others = [n for n, c in self.schema.columns.items() if c.kind == "text"]
+        return [n for n in others if is_free_text(convert(self.public[n], "text"))]
+
+    def _hint_at_columns(self, free: list[str]) -> None:
+        """Name public columns that are of no use."""
+        public = self.public
+        empty = [name for name in self.schema.columns if public[name].isna().all()]
+        if empty:
+            click.echo(
+                f"Empty in --public, so that nothing is learned from: "
+                f"{', '.join(empty)}",
+                err=True,
+            )
+        texts = [name for name in self.schema.other_columns if name not in free]
         many = [name for name in texts if public[name].nunique() > 0.5 * len(public)]
         if many:
             click.echo(
@@ -140,13 +179,15 @@ def _names_of(private: Path | Source) -> list[str]:
     return column_names(private) if isinstance(private, Path) else private.names
 
 
+def _is_same(private: Path | Source, other: Path) -> bool:
+    if isinstance(private, Path):
+        return private.resolve() == other.resolve()
+    return private.has_file(other)
+
+
 def _refuse_private_file(private: Path | Source, pool: Path) -> None:
     """Refuse the private file as a public one."""
-    if isinstance(private, Path):
-        same = private.resolve() == pool.resolve()
-    else:
-        same = private.has_file(pool)
-    if same:
+    if _is_same(private, pool):
         raise ParameterError(_SAME_FILE)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from mapl.cli.output import (
     show_result,
     split_at_commas,
 )
+from mapl.cli.prepared import Prepared, read_test_file
 from mapl.cli.results import foreseen, summary_of
 from mapl.cli.scale import Scale, scale_options
 from mapl.cli.score import SHOWN, baseline_score, score_model
@@ -223,13 +223,11 @@ def learn(
     from mapl.publish.signing import read_key
 
     key = None if sign is None else read_key(sign)
-    if baseline and test is None:
-        raise ParameterError("--baseline needs --test: records to compare scores on.")
-    columns = {"drop": split_at_commas(drop), "categories": split_at_commas(categories)}
+    columns: Any = {"drop": split_at_commas(drop)}
+    columns["categories"] = split_at_commas(categories)
     scale = Scale.of(private, settings)
-    data = read_public_side(
-        scale.private, schema, pool, target=target, groups=groups, **columns
-    )
+    columns |= {"target": target, "groups": groups}
+    data = read_public_side(scale.private, schema, pool, **columns)
     target = data.target
     declared = [] if data.dictionary is None else data.dictionary.class_names
     names = _checked_classes(classes, classes_from_data, declared)
@@ -237,34 +235,27 @@ def learn(
     model = _make_classifier(settings, budget, names)
     if scale.streamed:
         scale.set_up(model, allow_overlap=allow_overlap)
-    prepared = _Prepared.of(data, model, streamed=scale.streamed)
+    _check_scoring(test, baseline, test_is_public, data, streamed=scale.streamed)
+    prepared = Prepared.of(data, model, streamed=scale.streamed)
     test_table = None if test is None else read_test_file(test, data, target, names)
     if dry_run:
         show_result(foreseen(model, prepared.points, names), as_json)
         return
-    if baseline and scale.streamed:
-        raise ParameterError("--baseline needs records that are read at once.")
     data.say_what_is_left_out()
     records = None
     if not scale.streamed:
         records = data.read_records(names, on_invalid=settings["on_invalid"])
-        shown = data.public is not None
-        if shown and not allow_overlap and settings["on_invalid"] == "error":
+        if not allow_overlap and settings["on_invalid"] == "error":
             records.refuse_overlap(data.public)
     with new_folder(out, FILES, overwrite=overwrite) as made:
-        if records is None:
-            given: dict[str, Any] = {"target": target, "groups": data.groups}
-            model.fit_files(data.private, X_public=prepared.points, **given)
-        else:
-            X, owners = prepared.encode(data, records), records.groups
-            model.fit(X, records.labels, X_public=prepared.points, groups=owners)
+        prepared.fit(model, data, records)
         whole = prepared.whole(model.student_)
         if allow_overlap:
             model.certificate_["public"]["assumed"] += _OVERLAP
         points = getattr(model, "made_up_points_", data.public)
         score, failed = _score(whole, test_table, data, target, model)
-        shown_score = score if test_is_public else None
-        signed = write_bundle(made, whole, model, points, score=shown_score, key=key)
+        shown: Any = {"score": score if test_is_public else None, "key": key}
+        signed = write_bundle(made, whole, model, points, **shown)
     if failed is not None:
         raise failed
     summary = summary_of(model, signed, out)
@@ -275,49 +266,24 @@ def learn(
     show_result(summary, as_json)
 
 
-@dataclass(frozen=True, repr=False)
-class _Prepared:
-    """The public records as a learner reads them, and what makes them so.
-
-    Moments take columns as they are; an estimator is given numbers.
-    """
-
-    encoder: Any | None
-    points: Any
-
-    @classmethod
-    def of(cls, data: Inputs, model: Any, *, streamed: bool) -> _Prepared:
-        """Encode the public records, if there is an estimator; where records are read
-        in parts, teachers encode them.
-        """
-        from mapl.publish.bundle import check_writable
-
-        if data.dictionary is not None:
-            if model.estimator is not None:
-                model.estimator = data.schema.encoding_pipeline(model.estimator)
-            model.schema = data.dictionary
-            return cls(None, data.public)
-        typed = data.schema.cast(data.public)
-        if model.estimator is None:
-            return cls(None, typed)
-        if streamed:
-            model.estimator = data.schema.encoding_pipeline(model.estimator)
-            return cls(None, typed)
-        encoder, points = data.schema.fit_encoder(typed)
-        check_writable(model.estimator, points)
-        return cls(encoder, points)
-
-    def encode(self, data: Inputs, records: Any) -> Any:
-        """Return the private records in the same form."""
-        if self.encoder is None:
-            return records.table.data
-        return data.encode(self.encoder, records, self.points.shape[1])
-
-    def whole(self, student: Any) -> Any:
-        """Return a model of records as they are in a file."""
-        from sklearn.pipeline import make_pipeline
-
-        return student if self.encoder is None else make_pipeline(self.encoder, student)
+def _check_scoring(
+    test: Path | None,
+    baseline: bool,
+    test_is_public: bool,
+    data: Inputs,
+    *,
+    streamed: bool,
+) -> None:
+    """Refuse scores that cannot be had, or must not be published."""
+    if baseline and test is None:
+        raise ParameterError("--baseline needs --test: records to compare scores on.")
+    if baseline and streamed:
+        raise ParameterError("--baseline needs records that are read at once.")
+    if test_is_public and test is not None and data.is_private(test):
+        raise ParameterError(
+            "--test is the private file itself: with --test-is-public its exact score "
+            "would be published."
+        )
 
 
 def _checked_classes(
@@ -359,7 +325,7 @@ def _budget(settings: dict[str, Any]) -> dict[str, Any]:
         budget = {name: asked[name] for name in ("epsilon", "delta", "n_records")}
     except (ValueError, TypeError, KeyError, RecursionError):
         raise ParameterError(
-            f"{path} holds no plan. Make one: mapl plan ... --json > {path}"
+            f"{path} holds no plan. Make one: mapl plan ... --json > plan.json"
         ) from None
     mechanism = settings["mechanism"]
     chosen = None if mechanism == "auto" else mechanism
@@ -436,22 +402,3 @@ def _score(
         return score_model(model, table, data, target, fitted), None
     except Exception as error:
         return None, error
-
-
-def read_test_file(path: Path, data: Inputs, target: str, classes: list[str]) -> Any:
-    """Read the test file; what is wrong with it shows before anything is spent."""
-    from mapl.records.files import as_texts, check_column, is_missing, read_table
-
-    table = read_table(path)
-    for name in (*data.schema.columns, target):
-        check_column(name, table.columns, path)
-    labels = as_texts(table[target])
-    kept = [not is_missing(label, classes) for label in labels]
-    table = table.assign(**{target: labels})[kept]
-    if not len(table):
-        raise ParameterError(f"{path} has no record with a {target!r}.")
-    if not set(table[target]) <= set(classes or table[target]):
-        raise ParameterError(
-            f"{path} has a {target!r} that is not among --classes {','.join(classes)}."
-        )
-    return table

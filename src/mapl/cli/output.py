@@ -100,6 +100,7 @@ _OPTIONS = {
     "on_invalid": "--on-invalid",
     "class_weight": "--class-weight",
     "time_limit": "--time-limit",
+    "overwrite=True": "--overwrite",
 }
 _SAME = ("epsilon", "delta", "method", "mechanism", "estimator", "classes", "schema")
 

@@ -49,6 +49,8 @@ def predict(
     from mapl.records.files import check_column
     from mapl.records.streams import TableWriter, table_blocks
 
+    if out.exists() and out.resolve() == data.resolve():
+        raise ParameterError("--out must be another file than the records.")
     signed = certificate.read(folder / "certificate.json")
     certificate.verify(signed, folder=folder)
     with (
@@ -69,6 +71,11 @@ def predict(
 
 def _labelled(found: dict[str, Any], table: Any, folder: Path, proba: bool) -> Any:
     """Return records with what a model says of them."""
+    if "prediction" in table.columns:
+        raise ParameterError(
+            "The records have a column 'prediction', the name of what is added. "
+            "Rename it."
+        )
     labelled = table.assign(prediction=found["labels"])
     if proba:
         if "shares" not in found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from mapl.errors import ParameterError
+from mapl.errors import BudgetExceededError, ParameterError
 
 
 def foreseen(model: Any, points: Any, classes: list[str]) -> dict[str, Any]:
@@ -25,6 +25,11 @@ def foreseen(model: Any, points: Any, classes: list[str]) -> dict[str, Any]:
     if left:
         after = left["epsilon_left"] - model.epsilon
         left["epsilon_left_after"] = round(after, 6)
+        if after < 0:
+            raise BudgetExceededError(
+                f"Budget {model.dataset!r} exceeded: epsilon {left['epsilon_left']:g} "
+                f"is left, this fit needs {model.epsilon:g}. It would be refused."
+            )
     return found | left
 
 

@@ -9,6 +9,7 @@ from mapl.cli.check import show_misfits
 from mapl.cli.output import (
     FILE,
     NEW_FILE,
+    csv_options,
     errors_in_one_line,
     json_option,
     show_table,
@@ -28,6 +29,7 @@ def schema() -> None:
 @click.option("--out", type=NEW_FILE, required=True, help="File to write, JSON.")
 @click.option("--overwrite", is_flag=True, help="Replace the file if it exists.")
 @errors_in_one_line
+@csv_options
 def draft(
     sample: Path, target: str, groups: str | None, out: Path, overwrite: bool
 ) -> None:
@@ -72,6 +74,7 @@ def _limits(limits: tuple[object, object] | None, categories: tuple[str, ...]) -
 @click.option("--schema", "path", required=True, type=FILE, help="The schema, JSON.")
 @json_option
 @errors_in_one_line
+@csv_options
 def check_file(private: Path, path: Path, as_json: bool) -> None:
     """Tell the holder of PRIVATE what does not fit the schema, and how often.
 

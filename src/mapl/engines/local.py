@@ -76,25 +76,36 @@ class LocalEngine:
             return
         self._calls += 1
         common = cloudpickle.dumps((work, shared))
-        left, lost = deque(range(len(inputs))), dict.fromkeys(range(len(inputs)), 0)
+        left = deque(range(len(inputs)))
+        try:
+            yield from self._results(left, common, inputs)
+        finally:  # who still works does so for nobody
+            for worker in [w for w in self._workers if w.task is not None]:
+                self._workers.remove(worker)
+                worker.end()
+
+    def _results(
+        self, left: deque[int], common: bytes, inputs: Sequence[Any]
+    ) -> Iterator[tuple[int, Any]]:
+        lost = dict.fromkeys(left, 0)
         while left or any(worker.task is not None for worker in self._workers):
             self._give_out(left, common, inputs)
             for worker in self._ready():
-                number, worker.task = worker.task, None
+                number = worker.task
+                assert number is not None
                 try:
                     failed, result = cloudpickle.loads(worker.line.recv_bytes())
                 except (EOFError, OSError):
                     self._workers.remove(worker)
                     worker.end()
-                    if number is not None:
-                        lost[number] += 1
-                        left.appendleft(number)
-                        if lost[number] > RETRIES:
-                            raise WorkerLostError from None
+                    lost[number] += 1
+                    left.appendleft(number)
+                    if lost[number] > RETRIES:
+                        raise WorkerLostError from None
                     continue
+                worker.task = None
                 if failed:
                     raise result
-                assert number is not None
                 yield number, result
 
     def _give_out(self, left: deque[int], common: bytes, inputs: Sequence[Any]) -> None:

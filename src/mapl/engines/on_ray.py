@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import cloudpickle
+
 from mapl.engines.engine import RETRIES, Work, WorkerLostError
 from mapl.errors import ParameterError
 
@@ -52,7 +54,7 @@ class RayEngine:
         """Yield the number and the result of each task as it finishes."""
         ray = self._ray
         task = ray.remote(num_cpus=1, max_retries=RETRIES)(_run)
-        common = ray.put((work, shared))
+        common = ray.put(cloudpickle.dumps((work, shared)))
         waiting: dict[Any, int] = {}
         at = 0
         while waiting or at < len(inputs):
@@ -63,8 +65,13 @@ class RayEngine:
             number = waiting.pop(done[0])
             try:
                 failed, result = ray.get(done[0])
-            except (ray.exceptions.WorkerCrashedError, ray.exceptions.RayTaskError):
+            except ray.exceptions.WorkerCrashedError:
                 raise WorkerLostError from None
+            except ray.exceptions.RayTaskError:
+                raise ParameterError(
+                    "A machine of the Ray cluster cannot load what it should run: "
+                    "install the same versions of mapl and of the estimator there."
+                ) from None
             if failed:
                 raise result
             yield number, result
@@ -76,9 +83,9 @@ class RayEngine:
             self._own = False
 
 
-def _run(common: tuple[Any, Any], each: Any) -> tuple[bool, Any]:
+def _run(common: bytes, each: Any) -> tuple[bool, Any]:
     """Run one task; what it raises is a result, so that Ray does not print it."""
-    work, shared = common
+    work, shared = cloudpickle.loads(common)
     try:
         return False, work(shared, each)
     except Exception as error:

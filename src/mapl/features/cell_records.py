@@ -11,7 +11,8 @@ from mapl.arrays import Array, Ints, Words
 from mapl.features.contributions import Contributions
 from mapl.features.grids import Grid, cells_of
 from mapl.features.tables import CellMap, places_of
-from mapl.privacy.moments import MOST_RECORDS_EACH, WEIGHT, LinearMap
+from mapl.privacy.linear_map import LinearMap
+from mapl.privacy.moments import MOST_RECORDS_EACH, WEIGHT
 from mapl.privacy.pairs import PairBlock, curved, record_weights
 from mapl.privacy.questions import PairQuestion
 from mapl.records.table import Table

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from mapl.arrays import Array, Floats, Ints
-from mapl.privacy.moments import (
+from mapl.privacy.linear_map import (
     LARGEST_CELLS,
     LARGEST_IMAGE,
     LinearMap,

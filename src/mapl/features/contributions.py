@@ -21,7 +21,8 @@ from mapl.privacy.gradients import (
     residuals_of,
     stack_residuals,
 )
-from mapl.privacy.moments import LARGEST_WEIGHT, Block, LinearMap
+from mapl.privacy.linear_map import LARGEST_WEIGHT, LinearMap
+from mapl.privacy.moments import Block
 from mapl.privacy.pairs import places_in_units
 from mapl.privacy.questions import Question, StackQuestion
 from mapl.records.table import Table

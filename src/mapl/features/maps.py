@@ -31,7 +31,7 @@ from mapl.features.projections import (
     Projection,
     Words,
 )
-from mapl.privacy.moments import LARGEST_WEIGHT
+from mapl.privacy.linear_map import LARGEST_WEIGHT
 from mapl.records.table import Table
 
 _TABLE = 2**12  # entries of a table of cosines

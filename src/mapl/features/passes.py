@@ -14,7 +14,8 @@ import numpy as np
 from mapl.arrays import Ints
 from mapl.features.contributions import ONE, Source
 from mapl.privacy.gradients import RESIDUAL_GRID
-from mapl.privacy.moments import LinearMap, sum_of_blocks
+from mapl.privacy.linear_map import LinearMap
+from mapl.privacy.moments import sum_of_blocks
 from mapl.privacy.pairs import bounded_pair_sum
 from mapl.privacy.questions import PairQuestion, Question, StackQuestion
 

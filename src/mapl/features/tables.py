@@ -15,11 +15,7 @@ import numpy as np
 from mapl.arrays import Array, Bools, Floats, Ints
 from mapl.features.grids import CategoryGrid, Grid, NumberGrid
 from mapl.features.sketch import Sketch
-from mapl.privacy.moments import (
-    LARGEST_LENGTH,
-    LENGTH_UNIT,
-    LinearMap,
-)
+from mapl.privacy.linear_map import LARGEST_LENGTH, LENGTH_UNIT, LinearMap
 
 GRID = 2**15  # integer steps of one unit of length
 CONSTANT = 0.5  # the last feature

@@ -24,7 +24,8 @@ from mapl.methods.published import Published
 from mapl.planning.choice import CALIBRATION, COUNT
 from mapl.planning.settings import Setting
 from mapl.privacy.gradients import RESIDUAL_GRID, WEIGHT_GRID
-from mapl.privacy.moments import LARGEST_WEIGHT, MOST_RECORDS_EACH
+from mapl.privacy.linear_map import LARGEST_WEIGHT
+from mapl.privacy.moments import MOST_RECORDS_EACH
 from mapl.privacy.questions import Question
 from mapl.progress import Progress
 from mapl.records.private import PrivateRecords

@@ -11,113 +11,29 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from typing import Any, NoReturn
 
 import numpy as np
 
-from mapl.arrays import Bools, Floats, Ints
+from mapl.arrays import Floats, Ints
 from mapl.errors import BudgetExceededError, ParameterError, integer, rational, scale
 from mapl.privacy.curves import LEAST_REST, SMOOTHING
 from mapl.privacy.events import MomentsEvent
 from mapl.privacy.guard import Guard, seeded_suffix
+from mapl.privacy.linear_map import (
+    LARGEST_RESIDUALS,
+    LARGEST_SQUARED_LENGTH,
+    LENGTH_UNIT,
+    LinearMap,
+    are_sound,
+    squared_lengths,
+)
 from mapl.privacy.noise import SYSTEM, Source, discrete_gaussian
 from mapl.privacy.rounding import ceil_sqrt
 
-LARGEST_CELLS = 2**16  # length of a record's integers
-LARGEST_IMAGE = 2**20  # length of a block of their image, without its weight
-LARGEST_WEIGHT = 4  # of a block
-LARGEST_LENGTH = 2**30  # squared, of a record's image, in units
-LARGEST_RESIDUALS = 2**16  # length of a record's residuals
-LARGEST_ENTRY = 2**30  # of a linear map
-LENGTH_UNIT = 2**16  # of squared lengths; they are rounded up to it
-LARGEST_SQUARED_LENGTH = 2**48  # in these units
 MOST_RECORDS_EACH = 128  # of one unit; further ones do not count
 WEIGHT = 2**8  # of a unit that is not shortened, where units have several records
 _ROWS = 2**13  # of a product: its partial sums stay below 2^53
-
-
-class LinearMap:
-    """A public integer matrix and a whole weight for each block of a record's integers.
-
-    A record with integers u speaks as M'u, each block times its weight, and contributes
-    the outer product with its residuals. The matrices stay out of the records: sums are
-    M'(sum of u r'). Blocks of weight 0 are absent, from the records, too.
-    """
-
-    def __init__(
-        self, matrices: list[Floats], weights: list[int] | None = None
-    ) -> None:
-        self.weights = [1] * len(matrices) if weights is None else list(weights)
-        self.matrices = [np.asarray(m, dtype=np.float64) for m in matrices]
-        for m in self.matrices:
-            sound = (np.rint(m) == m).all() and np.abs(m).max(initial=0) < LARGEST_ENTRY
-            if not (sound and (np.linalg.norm(m, axis=0) < 2**36).all()):
-                raise ParameterError("A linear map must hold integers below 2**30.")
-        if not all(0 <= weight <= LARGEST_WEIGHT for weight in self.weights):
-            raise ParameterError(f"Weights must be from 0 to {LARGEST_WEIGHT}.")
-
-    def reweighted(self, weights: list[int]) -> LinearMap:
-        """Return the map with other weights."""
-        return LinearMap(self.matrices, weights)
-
-    @cached_property
-    def _parts(self) -> list[tuple[int, slice, Floats]]:
-        """Weight, place among the record's integers and matrix of each block."""
-        parts, start = [], 0
-        for weight, m in zip(self.weights, self.matrices, strict=True):
-            if weight:
-                parts.append((weight, slice(start, start + len(m)), m))
-                start += len(m)
-        return parts
-
-    @property
-    def width(self) -> int:
-        """How many integers a record has."""
-        return sum(len(m) for _, _, m in self._parts)
-
-    def image(self, cells: Floats) -> Floats:
-        """Return M'u of each record, exactly: all partial sums are below 2^53."""
-        parts = [weight * (cells[:, place] @ m) for weight, place, m in self._parts]
-        return np.concatenate(parts, axis=1)
-
-    def sound(self, cells: Floats) -> Bools:
-        """Return which records' integers are short enough for exact products."""
-        return _sound(cells, LARGEST_CELLS)
-
-    def block_lengths(self, cells: Floats) -> Ints:
-        """Return the squared length of each block of each record without its weight;
-        -1 for records that count nothing: too long, or not of integers.
-        """
-        good = self.sound(cells)
-        if not good.all():
-            cells = np.where(good[:, None], cells, 0.0)
-        found = [squared_lengths(cells[:, place] @ m) for _, place, m in self._parts]
-        lengths = np.stack(found, axis=1)
-        good &= (lengths <= LARGEST_IMAGE**2).all(axis=1)  # before integers overflow
-        return np.where(good[:, None], lengths, -1.0).astype(np.int64)
-
-    def lengths(self, block_lengths: Ints) -> Ints:
-        """Return each record's squared length in units of `LENGTH_UNIT`, rounded up."""
-        squares = np.array([weight**2 for weight in self.weights if weight])
-        total = -(-(block_lengths @ squares) // LENGTH_UNIT)
-        good = (block_lengths >= 0).all(axis=1) & (total <= LARGEST_LENGTH)
-        return np.where(good, total, -1)
-
-    def push(self, sums: Ints) -> Ints:
-        """Return M' times sums of records, exactly: 64-bit integers wrap around, and
-        the result fits them.
-        """
-        parts = [
-            weight * (m.T.astype(np.int64) @ sums[place])
-            for weight, place, m in self._parts
-        ]
-        return np.concatenate(parts, axis=0)
-
-    def push_floats(self, sums: Floats) -> Floats:
-        """Return M' times sums that are public, in floating point."""
-        parts = [weight * (m.T @ sums[place]) for weight, place, m in self._parts]
-        return np.concatenate(parts, axis=0)
 
 
 @dataclass(frozen=True, repr=False)
@@ -172,7 +88,8 @@ class Moments:
     --------
     >>> from fractions import Fraction
     >>> import numpy as np
-    >>> from mapl.privacy.moments import Block, LinearMap, Moments
+    >>> from mapl.privacy.linear_map import LinearMap
+    >>> from mapl.privacy.moments import Block, Moments
     >>> mechanism = Moments(squared_shift=Fraction(1), coordinates=2)
     >>> cells, identity = np.full((5000, 1), 2.0**10), LinearMap([np.eye(1)])
     >>> lengths = identity.lengths(identity.block_lengths(cells))
@@ -383,7 +300,7 @@ def bounded_sum(
     With ``grouped`` the contributions are multiplied by `WEIGHT`, and S by its square:
     a unit is then shortened by a whole number of 1/WEIGHT.
     """
-    good = (block.lengths >= 0) & _sound(block.residuals, LARGEST_RESIDUALS)
+    good = (block.lengths >= 0) & are_sound(block.residuals, LARGEST_RESIDUALS)
     cells, residuals = block.cells, block.residuals
     if not good.all():  # such a record counts nothing
         if isinstance(cells, np.ndarray):  # others are finite
@@ -422,18 +339,6 @@ def _exact_product(cells: Floats, residuals: Floats) -> Ints:
         rows = slice(start, start + _ROWS)
         total += (cells[rows].T @ residuals[rows]).astype(np.int64)
     return total
-
-
-def _sound(vectors: Floats, longest: int) -> Bools:
-    """Return which vectors hold integers, and are not too long for exact sums."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        whole = (np.rint(vectors) == vectors).all(axis=1)
-        return np.asarray(whole & ((vectors**2).sum(axis=1) <= longest**2))
-
-
-def squared_lengths(vectors: Floats) -> Floats:
-    """Return the squared length of each row, exactly where it is below 2^53."""
-    return np.asarray(np.einsum("ij,ij->i", vectors, vectors))
 
 
 def _shortened(lengths: Ints, residuals: Floats, squared_length: int | Ints) -> Floats:

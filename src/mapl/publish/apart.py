@@ -27,6 +27,7 @@ _START = (
     "from mapl.publish.apart import serve; "
     "serve(pathlib.Path(sys.argv[2]), sys.stdin.buffer, sys.stdout.buffer)"
 )
+_MOST_BYTES = 2**34  # of a message
 _LENGTH = struct.Struct("<Q")
 
 
@@ -131,5 +132,5 @@ def _receive(pipe: BinaryIO) -> bytes | None:
     if len(head) < _LENGTH.size:
         return None
     (size,) = _LENGTH.unpack(head)
-    data = pipe.read(size)
+    data = pipe.read(size) if size <= _MOST_BYTES else b""
     return data if len(data) == size else None

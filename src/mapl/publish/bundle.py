@@ -80,9 +80,7 @@ def write_bundle(
     )
     (out / "report.html").write_text(page, encoding="utf-8")
     others = [out / name for name in FILES if name != "certificate.json"]
-    made = certificates.with_files(fitted.certificate_, others)
-    if key is not None:
-        made = certificates.signed(made, key)
+    made = certificates.with_files(fitted.certificate_, others, key)
     certificates.write(made, out / "certificate.json")
     return made
 
@@ -139,7 +137,7 @@ def _check_free(out: Path, names: tuple[str, ...], *, overwrite: bool) -> None:
     if held and not overwrite:
         raise ParameterError(
             f"{out} holds the files of an earlier run. Take another folder, or replace "
-            "them with --overwrite."
+            "them: overwrite=True."
         )
 
 

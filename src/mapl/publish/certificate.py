@@ -1,8 +1,8 @@
 """What was released, what it cost, and what that assumes, as JSON.
 
 Anybody can check it: `verify` recomputes epsilon from the events, the digests of all
-files beside it, and the seal over its own fields. Who made it only a signature says.
-Public values only.
+files beside it, and the seal over its own fields. Whose key signed it, it says too; who
+has that key, only its owner can tell. Public values only.
 """
 
 import json
@@ -20,9 +20,7 @@ from mapl.privacy.rounding import decimals_up
 from mapl.publish import signing
 
 _FORM = "mapl certificate/3"
-_OLD_FORM = "mapl certificate/1"  # whose sentence says nothing about classes
-_EARLIER = (_OLD_FORM, "mapl certificate/2")  # one digest, and no seal
-_COMMON = (
+_FIELDS = (
     "form",
     "mapl",
     "guarantee",
@@ -34,8 +32,10 @@ _COMMON = (
     "public",
     "ledger",
     "events",
+    "files",
+    "seal",
+    "signature",
 )
-_FIELDS = (*_COMMON, "files", "seal", "signature")
 
 
 def make(
@@ -88,7 +88,7 @@ def make(
 
 def sealed(certificate: Mapping[str, Any]) -> dict[str, Any]:
     """Return the certificate with a digest of its fields, and no signature."""
-    fields = {name: certificate[name] for name in (*_COMMON, "files")}
+    fields = {name: certificate[name] for name in _FIELDS[:-2]}
     return {**fields, "seal": _seal(fields), "signature": None}
 
 
@@ -98,7 +98,7 @@ def _seal(certificate: Mapping[str, Any]) -> str:
 
 def _canonical(certificate: Mapping[str, Any]) -> bytes:
     """Return the fields as bytes that do not depend on how a file is laid out."""
-    fields = {name: certificate[name] for name in (*_COMMON, "files")}
+    fields = {name: certificate[name] for name in _FIELDS[:-2]}
     return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -198,10 +198,15 @@ def _factor(epsilon: float) -> str:
     return f"{math.exp(epsilon):.4g}" if epsilon <= 700 else "over 1e304"
 
 
-def with_files(certificate: Mapping[str, Any], files: Sequence[Path]) -> dict[str, Any]:
-    """Return the certificate with the digests of the files beside it."""
+def with_files(
+    certificate: Mapping[str, Any], files: Sequence[Path], key: bytes | None = None
+) -> dict[str, Any]:
+    """Return the certificate with the digests of the files beside it, signed by a key
+    (Ed25519 in PEM): this machine's own if there is none.
+    """
     digests = {path.name: digest(path) for path in files}
-    return sealed({**certificate, "files": digests})
+    made = sealed({**certificate, "files": digests})
+    return signed(made, signing.own_key() if key is None else key)
 
 
 def digest(path: Path) -> str:
@@ -253,9 +258,16 @@ def verify(
         )
     if certificate["guarantee"] != sentence:
         raise CertificateError("The certificate's sentence is not what it certifies.")
-    if certificate["form"] == _FORM and certificate["seal"] != _seal(certificate):
+    if certificate["seal"] != _seal(certificate):
         raise CertificateError("The certificate was edited: its seal does not fit.")
+    if certificate["signature"] is not None:
+        signing.check_own(certificate["signature"], _canonical(certificate))
     if folder is not None:
+        if certificate["signature"] is None:
+            raise CertificateError(
+                "The certificate is not signed, as every published one is: it was "
+                "edited, or made by hand."
+            )
         _check_files(certificate, folder)
     if model is not None and digest(model) not in _digests(certificate).values():
         raise CertificateError(
@@ -278,14 +290,14 @@ def _check_fields(certificate: Mapping[str, Any]) -> None:
     if not isinstance(certificate, Mapping):
         raise CertificateError("A certificate must be a JSON object.")
     form = certificate.get("form")
-    wanted = (*_COMMON, "model_sha256") if form in _EARLIER else _FIELDS
-    if form not in (_FORM, *_EARLIER):
+    if form != _FORM:
         raise CertificateError(
-            f"Certificate form {form!r} is unknown to this version. Upgrade mapl."
+            f"Certificate form {form!r} is unknown to this version. Upgrade mapl, or "
+            "learn again if an early version made it."
         )
-    if set(certificate) != set(wanted):
+    if set(certificate) != set(_FIELDS):
         raise CertificateError(
-            f"A certificate must have the fields {', '.join(wanted)}; this has others."
+            f"A certificate must have the fields {', '.join(_FIELDS)}; this has others."
         )
 
 
@@ -309,11 +321,6 @@ def _recomputed(certificate: Mapping[str, Any]) -> tuple[float, str]:
         found = accounting.epsilon(events, delta=delta)
         sentence = _guarantee(claimed, delta, certificate["neighbours"])
         declared = certificate["public"].get("classes_declared", True)
-        if certificate["form"] == _OLD_FORM and not declared:
-            raise CertificateError(
-                "an earlier version did not say that its classes are not protected. "
-                "Make it again."
-            )
     except (MaplError, *_UNREADABLE) as error:
         raise CertificateError(f"The certificate cannot be read: {error}") from error
     return found, sentence + _classes_clause(declared)
@@ -333,11 +340,7 @@ def _check_files(certificate: Mapping[str, Any], folder: Path) -> None:
 
 def _digests(certificate: Mapping[str, Any]) -> dict[str, str]:
     """Return the digest of each file by its name."""
-    digests = certificate.get("files")
-    if "files" not in certificate:  # an earlier form, of a sketch or of a model
-        sketch = certificate["mechanism"] == "sketch"
-        name = "points.parquet" if sketch else "model.skops"
-        digests = {name: certificate["model_sha256"]}
+    digests = certificate["files"]
     named = isinstance(digests, Mapping) and all(
         isinstance(name, str) and name == Path(name).name for name in digests
     )
@@ -366,10 +369,12 @@ def standing(certificate: Mapping[str, Any], *, checked_key: bool) -> str:
     )
     if checked_key:
         return f"{proved} The certificate is signed by the key that you gave."
-    if certificate.get("signature"):
+    if certificate["signature"]:
+        key = signing.fingerprint(certificate["signature"])
         return (
-            f"{proved} There is a signature, which was not checked: give --public-key. "
-            "Without that, anybody could have written this certificate."
+            f"{proved} It is signed by the key {key}. Ask the holder whether that is "
+            "theirs, or give --public-key: anybody could have written a certificate "
+            "and signed it with another key."
         )
     return (
         f"{proved} There is no signature: this does not prove who made the "
@@ -381,9 +386,20 @@ def standing(certificate: Mapping[str, Any], *, checked_key: bool) -> str:
 def read(path: Path) -> dict[str, Any]:
     """Return the certificate in a file."""
     try:
-        return dict(json.loads(path.read_text()))
-    except (OSError, *_UNREADABLE) as error:
+        found = json.loads(path.read_text(), object_pairs_hook=_each_once)
+        if not isinstance(found, dict):
+            raise CertificateError("it is no JSON object.")
+        return found
+    except (OSError, CertificateError, *_UNREADABLE) as error:
         raise CertificateError(f"{path} holds no certificate: {error}") from error
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; of two fields of one name, readers see different ones."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise CertificateError("a field stands twice.")
+    return found
 
 
 def write(certificate: Mapping[str, Any], path: Path) -> None:

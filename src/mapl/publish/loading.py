@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from mapl.arrays import Array, Floats
 from mapl.errors import CertificateError
 from mapl.publish import certificate as certificates
@@ -49,6 +51,12 @@ class PublishedModel:
             raise AttributeError("This model has no probabilities.")
         found: Floats = self._pipeline.predict_proba(as_read(self._pipeline, X))
         return found
+
+    def score(self, X: Any, y: Any) -> float:
+        """Return the accuracy on labelled records; labels are compared as texts."""
+        given = [str(label) for label in self.predict(X).tolist()]
+        wanted = [str(label) for label in np.asarray(y).tolist()]
+        return float(np.mean(np.array(given) == np.array(wanted)))
 
     def __repr__(self) -> str:
         epsilon, delta = (self.certificate_[name] for name in ("epsilon", "delta"))

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from mapl.errors import CertificateError, ParameterError
+from mapl.ledger.files import state_folder
 
 _ALGORITHM = "ed25519"
+_SIGNATURE_FIELDS = {"algorithm", "public_key", "value"}
 
 
 def new_key(path: Path) -> Path:
@@ -17,13 +21,7 @@ def new_key(path: Path) -> Path:
 
     Returns the path of the public key. A file that is there is not overwritten.
     """
-    from cryptography.hazmat.primitives import serialization as form
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    key = Ed25519PrivateKey.generate()
-    private = key.private_bytes(
-        form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption()
-    )
+    key = _new()
     shown = path.with_name(f"{path.name}.pub")
     if shown.exists():
         raise ParameterError(f"{shown} is there already. Take another name.")
@@ -32,9 +30,24 @@ def new_key(path: Path) -> Path:
     except FileExistsError:
         raise ParameterError(f"{path} is there already. Take another name.") from None
     with os.fdopen(place, "wb") as file:
-        file.write(private)
+        file.write(_pem_of(key))
     shown.write_bytes(_as_pem(key.public_key()))
     return shown
+
+
+def _new() -> Any:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    return Ed25519PrivateKey.generate()
+
+
+def _pem_of(key: Any) -> bytes:
+    from cryptography.hazmat.primitives import serialization as form
+
+    found = key.private_bytes(
+        form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption()
+    )
+    return bytes(found)
 
 
 def read_key(path: Path) -> bytes:
@@ -52,6 +65,36 @@ def sign(message: bytes, private_key: bytes) -> dict[str, str]:
         "public_key": _as_pem(key.public_key()).decode(),
         "value": key.sign(message).hex(),
     }
+
+
+def own_key() -> bytes:
+    """Return the key of this user on this machine, which is made when it is needed."""
+    path = state_folder() / "signing-key.pem"
+    with suppress(OSError, ParameterError):
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            new_key(path)
+    try:
+        return read_key(path)
+    except OSError:  # a state folder that cannot be written
+        return _pem_of(_new())
+
+
+def fingerprint(signature: Mapping[str, Any]) -> str:
+    """Return what people compare keys by."""
+    return sha256(str(signature["public_key"]).encode()).hexdigest()[:16]
+
+
+def check_own(signature: Any, message: bytes) -> None:
+    """Refuse a signature that is not of this message by the key that it names."""
+    if not isinstance(signature, Mapping) or set(signature) != _SIGNATURE_FIELDS:
+        raise CertificateError("The certificate was edited: its signature is odd.")
+    if signature["algorithm"] != _ALGORITHM:
+        raise CertificateError("The signature's algorithm must be ed25519.")
+    try:
+        check(signature, message, str(signature["public_key"]).encode())
+    except ParameterError:
+        raise CertificateError("The signature names no Ed25519 key.") from None
 
 
 def check(signature: Any, message: bytes, public_key: bytes) -> None:

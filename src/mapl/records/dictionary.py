@@ -229,7 +229,7 @@ class Dictionary:
         if all(entry.kind == "text" for entry in self.columns.values()):
             raise ParameterError(
                 "The schema has free text alone, which needs public records to learn "
-                "from: give X_public (--public)."
+                "from: give X_public."
             )
 
 

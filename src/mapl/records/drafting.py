@@ -51,6 +51,8 @@ def draft(path: Path, *, target: str, groups: str | None = None) -> Dictionary:
         if name not in (target, groups)
     }
     classes = sorted({text for text in as_texts(table[target]) if text is not None})
+    if not classes:
+        raise ParameterError(f"{path} has no label in column {target!r}.")
     if not entries or len(classes) > _MOST_CATEGORIES:
         raise ParameterError(
             f"{path} must have other columns than {target!r}, and at most "

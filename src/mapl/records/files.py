@@ -343,8 +343,9 @@ class readable:  # noqa: N801 - used like a function
     def __exit__(self, kind: Any, error: BaseException | None, at: object) -> None:
         passes = (ParameterError, GeneratorExit, KeyboardInterrupt)
         if error is not None and not isinstance(error, passes):
+            hint = " Say its --encoding." * isinstance(error, UnicodeDecodeError)
             raise ParameterError(
-                f"{self.path} cannot be read as a table ({kind.__name__})."
+                f"{self.path} cannot be read as a table ({kind.__name__}).{hint}"
             ) from None
 
 

@@ -126,6 +126,26 @@ def split_public_features(
     return _safe_indexing(X, kept), codes[kept], groups, _safe_indexing(X, given)
 
 
+def check_order(X: Any, y: Any, groups: Any) -> None:
+    """Refuse labels or owners that have the index of the records in another order."""
+    for name, data in (("y", y), ("groups", groups)):
+        if _shuffled(X, data):
+            raise ParameterError(
+                f"{name} has the index of X in another order. Align them first: "
+                f"{name}.loc[X.index]."
+            )
+
+
+def _shuffled(X: Any, other: Any) -> bool:
+    """Whether two pandas objects have the same index labels in another order."""
+    if not (hasattr(X, "iloc") and hasattr(other, "iloc")):
+        return False
+    own, index = X.index, other.index
+    if len(own) != len(index) or own.equals(index) or not own.is_unique:
+        return False
+    return bool(index.is_unique and len(own.symmetric_difference(index)) == 0)
+
+
 def check_lengths(X: Any, y: Any, groups: Any) -> None:
     """Refuse data of several lengths; the lengths are private."""
     if isinstance(groups, str):

@@ -4,7 +4,9 @@ from typing import Any
 
 import numpy as np
 
+from mapl.arrays import n_rows
 from mapl.errors import ParameterError
+from mapl.records.containers import unwrapped
 
 # What scikit-learn says of the form of an array; other messages may show values.
 _SAFE_MESSAGES = (
@@ -52,8 +54,18 @@ def validate_records(owner: Any, X: Any, *, reset: bool, private: bool = False) 
         ) from None
 
 
+def _refuse_odd_pool(pool: Any) -> None:
+    """Refuse public records of which nothing can be learned."""
+    frame = hasattr(pool, "iloc") and pool.ndim == 2
+    if frame and not pool.columns.is_unique:
+        raise ParameterError("X_public must not have two columns of one name.")
+    if n_rows(unwrapped(pool)) == 0:
+        raise ParameterError("X_public must hold at least one record.")
+
+
 def validate_pool(owner: Any, pool: Any, *, reset: bool) -> Any:
     """Check public records as those that they go with; columns may be in any order."""
+    _refuse_odd_pool(pool)
     names = getattr(owner, "feature_names_in_", None)
     if not reset and names is not None and hasattr(pool, "iloc"):
         own = list(getattr(pool, "columns", ()))

@@ -29,13 +29,8 @@ from mapl.features.passes import (
 )
 from mapl.features.sketch import Sketch, SketchForm
 from mapl.privacy.gradients import RESIDUAL_GRID
-from mapl.privacy.moments import (
-    WEIGHT,
-    LinearMap,
-    Moments,
-    NoisySum,
-    check_squared_length,
-)
+from mapl.privacy.linear_map import LinearMap
+from mapl.privacy.moments import WEIGHT, Moments, NoisySum, check_squared_length
 from mapl.privacy.questions import (
     PairQuestion,
     Question,

@@ -167,12 +167,17 @@ class StreamedRecords:
             total, n = total + own, n + rows
             seen, usual = seen | shown, max(usual, copies)
         self._digest, self._n = total, n
+        if not n and self.reading.on_invalid == "error":
+            raise ParameterError(
+                f"There is no record with a {self.reading.target!r}: there is nothing "
+                "to learn from."
+            )
         if keys is not None:
             refuse_overlap(seen, usual)
 
     def digests(self) -> Words:
-        """Return a digest of the records, whatever their order."""
-        return np.asarray(self._digest).reshape(2, 2)
+        """Return a digest of the records, whatever their order and owners."""
+        return np.asarray(self._digest)[:2].reshape(1, 2)
 
     def assignment(self, n_chunks: int, *, salt: int) -> bytes:
         """Return a digest that says which record is in which chunk: units decide."""

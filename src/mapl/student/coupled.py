@@ -16,7 +16,8 @@ import numpy as np
 
 from mapl.arrays import Array, Floats
 from mapl.privacy.gradients import RESIDUAL_GRID, exact_weights, probabilities_of
-from mapl.privacy.moments import LENGTH_UNIT, NoisySum
+from mapl.privacy.linear_map import LENGTH_UNIT
+from mapl.privacy.moments import NoisySum
 from mapl.privacy.pairs import (
     CURVATURE_GRID,
     LARGEST_PIECE,

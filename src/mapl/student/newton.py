@@ -19,7 +19,8 @@ import numpy as np
 
 from mapl.arrays import Bools, Floats, Ints, Singles
 from mapl.privacy.gradients import RESIDUAL_GRID, exact_weights, probabilities_of
-from mapl.privacy.moments import LARGEST_WEIGHT, LENGTH_UNIT, NoisySum
+from mapl.privacy.linear_map import LARGEST_WEIGHT, LENGTH_UNIT
+from mapl.privacy.moments import NoisySum
 from mapl.privacy.questions import Question
 from mapl.student.shrinkage import RATIOS, Basis, best_prior
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from mapl.arrays import Floats
 from mapl.privacy.gradients import CONSTANT, RESIDUAL_GRID, WEIGHT_GRID
-from mapl.privacy.moments import LENGTH_UNIT, NoisySum
+from mapl.privacy.linear_map import LENGTH_UNIT
+from mapl.privacy.moments import NoisySum
 from mapl.privacy.questions import StackQuestion
 from mapl.student.newton import bound_by_mass
 

@@ -1,0 +1,234 @@
+"""Files, folders, URLs, datasets and queries, in parts that hold every record once."""
+
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mapl.errors import ParameterError
+from mapl.records import cells, sources
+from mapl.records.columns import convert, distinct_texts
+from mapl.records.containers import distinct_cells
+from mapl.records.files import reading
+from mapl.records.sources import FilePart, Query, Source
+
+FRAME = pd.DataFrame({"a": np.arange(1000), "b": [f"t{i % 7}" for i in range(1000)]})
+
+
+def numbers(source: Source, rows: int = 64) -> list[int]:
+    found: list[int] = []
+    for part in source.parts:
+        for block in part.blocks(["b", "a"], rows):
+            found += [int(a) for a in convert(block.columns["a"], "number")]
+    return found
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "_PART_ROWS", 200)
+    monkeypatch.setattr(sources, "_PART_BYTES", 1000)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    data = tmp_path / "data"
+    data.mkdir()
+    FRAME[:400].to_parquet(data / "0.parquet", row_group_size=50, index=False)
+    FRAME[400:700].to_csv(data / "1.csv", index=False)
+    FRAME[700:].to_csv(data / "2.csv.gz", index=False)
+    (data / "notes.md").write_text("not a table")
+    return data
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_every_record_is_in_one_part(folder: Path) -> None:
+    whole = list(range(1000))
+    files = sorted(str(path) for path in folder.glob("*.*") if path.suffix != ".md")
+    for given_ in (folder, str(folder), files, [folder / "0.parquet", *files[1:]]):
+        source = Source.of(given_)
+        assert sorted(numbers(source)) == whole
+        assert len(source.parts) >= 5
+    assert Source.of(source) is source
+    assert sorted(numbers(Source.of(f"{folder}/*.parquet"))) == whole[:400]
+    assert Source.of(folder / "1.csv").has_file(folder / "1.csv")
+    assert not Source.of(folder / "1.csv").has_file(folder / "2.csv.gz")
+    assert str(Source.of(files)).endswith("0.parquet and others")
+    assert repr(Source.of(folder / "1.csv")).startswith("Source(")
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_urls_are_read_by_fsspec(folder: Path) -> None:
+    for given_ in (f"file://{folder}", f"file://{folder}/*.*[vzt]"):
+        assert sorted(numbers(Source.of(given_))) == list(range(1000))
+    assert len(numbers(Source.of(f"file://{folder}/1.csv"))) == 300
+    with pytest.raises(ParameterError, match="There is no file"):
+        Source.of(f"file://{folder}/*.nothing")
+    with pytest.raises(ParameterError, match="cannot be read"):
+        Source.of("nothing-like-it://x/y.csv")
+
+
+def test_remote_readers_that_are_missing_are_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fsspec
+
+    def missing(*_: Any, **__: Any) -> Any:
+        raise ImportError("Install s3fs.")
+
+    monkeypatch.setattr(fsspec, "open", missing)
+    with pytest.raises(ParameterError, match=r"Install s3fs. pip install 'mapl"):
+        Source.of(f"file://{folder}/1.csv")
+
+
+@given(st.lists(st.text('ab,"\r\n;x1', max_size=12), max_size=60), st.integers(1, 80))
+@settings(deadline=None, max_examples=60)
+def test_a_csv_that_is_cut_anywhere_has_the_same_lines(
+    texts: list[str], size: int
+) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        path = Path(name) / "x.csv"
+        path.write_bytes(("a,b\n" + "\n".join(texts)).encode())
+        whole = [
+            block.columns["a"]
+            for block in FilePart(str(path), stamp=sources._stamp(str(path))).blocks(
+                ["a"], 7
+            )
+        ]
+        patch.setattr(sources, "_PART_BYTES", size)
+        cut = [
+            block.columns["a"]
+            for part in Source.of(path).parts
+            for block in part.blocks(["a"], 7)
+        ]
+        assert list(chain(*cut)) == list(chain(*whole))
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_dataset_may_have_folders_as_columns(tmp_path: Path) -> None:
+    parted = pa.Table.from_pandas(FRAME)
+    pq.write_to_dataset(parted, tmp_path / "d", partition_cols=["b"])
+    dataset = ds.dataset(tmp_path / "d", partitioning="hive")
+    assert sorted(numbers(Source.of(dataset))) == list(range(1000))
+    plain = ds.dataset(pa.Table.from_pandas(FRAME))
+    assert sorted(numbers(Source.of(plain))) == list(range(1000))
+
+
+def test_a_query_is_read_in_batches(tmp_path: Path) -> None:
+    import sqlite3
+    from contextlib import closing
+
+    with closing(sqlite3.connect(tmp_path / "x.db")) as database:
+        FRAME.to_sql("t", database, index=False)
+    url = f"sqlite:///{tmp_path}/x.db"
+    source = Source.of(Query(url, "SELECT b, a FROM t"))
+    assert source.names == ["b", "a"]
+    assert source.moving
+    assert sorted(numbers(source)) == list(range(1000))
+    with pytest.raises(ParameterError, match=r"The query cannot be read"):
+        Source.of(Query(url, "SELECT nothing FROM nowhere"))
+    with pytest.raises(ParameterError, match="no password"):
+        Query("postgresql://me:secret@host/db", "SELECT 1")
+
+
+def test_what_cannot_be_read_names_itself(folder: Path) -> None:
+    (folder / "9.parquet").write_bytes(b"PAR1 nonsense")
+    with pytest.raises(ParameterError, match=r"9.parquet cannot be read as a table"):
+        Source.of(folder)
+    with pytest.raises(ParameterError, match="There is no file"):
+        Source.of(folder / "*.nothing")
+    with pytest.raises(ParameterError, match="at least one file"):
+        Source.of([])
+    source = Source.of(folder / "1.csv")
+    with pytest.raises(ParameterError, match="Column 'c' is not in"):
+        source.check_columns(["a", "c"])
+    with pytest.raises(ParameterError, match=r"1.csv"):
+        list(source.parts[0].blocks(["c"], 10))
+    with pytest.raises(ParameterError, match=r"0.parquet"):
+        list(Source.of(folder / "0.parquet").parts[0].blocks(["c"], 10))
+    FRAME[:10].to_csv(folder / "1.csv", index=False)
+    with pytest.raises(ParameterError, match="was changed during the fit"):
+        list(source.parts[0].blocks(["a"], 10))
+
+
+def test_a_damaged_fragment_names_itself(tmp_path: Path) -> None:
+    FRAME.to_parquet(tmp_path / "x.parquet", row_group_size=100)
+    dataset = ds.dataset(tmp_path / "x.parquet")
+    data = bytearray((tmp_path / "x.parquet").read_bytes())
+    data[10:2000] = bytes(1990)
+    (tmp_path / "x.parquet").write_bytes(data)
+    with pytest.raises(ParameterError, match=r"x.parquet cannot be read"):
+        numbers(Source.of(dataset))
+
+
+def test_a_part_keeps_the_format_of_its_csv(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_bytes("a|b\n1|é\n2|e\n".encode("latin-1"))
+    with reading(sep="|", encoding="latin-1"):
+        source = Source.of(tmp_path / "x.csv")
+    (block,) = [b for b in source.parts[0].blocks(["b"], 10) if len(b.columns["b"])]
+    assert block.columns["b"] == ["é", "e"]
+
+
+# Arrow columns ----------------------------------------------------------------------
+
+ODD = st.sampled_from(["1", "1.0", "nan", "true", "2020-01-01T00:00:00"])
+TEXTS = st.lists(st.one_of(st.none(), st.text(max_size=6), ODD), max_size=30)
+
+
+@given(TEXTS, st.sampled_from(["string", "large_string", "dictionary", "chunked"]))
+@settings(deadline=None, max_examples=200)
+def test_arrow_texts_are_what_each_cell_is_by_itself(
+    values: list[str | None], form: str
+) -> None:
+    column: Any = pa.array(values, pa.string())
+    if form == "large_string":
+        column = pa.array(values, pa.large_string())
+    if form == "dictionary":
+        column = column.dictionary_encode()
+    if form == "chunked":
+        half = len(values) // 2
+        column = pa.chunked_array([column[:half], column[half:]])
+    wanted = [cells.text(value) for value in values]
+    assert convert(column, "text").tolist() == wanted
+    texts, places = distinct_texts(column)
+    assert texts[places].tolist() == wanted
+    some = tuple(sorted({text for text in wanted[::2] if text is not None}))
+    codes = convert(column, "category", some).tolist()
+    assert codes == [some.index(t) if t in some else -1 for t in wanted]
+
+
+INTEGERS = st.lists(
+    st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1)), min_size=1, max_size=20
+)
+
+
+@given(INTEGERS)
+@settings(deadline=None, max_examples=200)
+def test_arrow_integers_with_gaps_are_rounded_one_by_one(
+    values: list[int | None],
+) -> None:
+    found = convert(pa.array(values, pa.int64()), "number")
+    np.testing.assert_array_equal(found, [cells.number(value) for value in values])
+
+
+def test_other_arrow_columns_are_read_cell_by_cell() -> None:
+    truth = pa.array([True, None, False])
+    np.testing.assert_array_equal(convert(truth, "number"), [1.0, np.nan, 0.0])
+    odd = pa.array(["7", None])
+    np.testing.assert_array_equal(convert(odd, "number"), [7.0, np.nan])
+    assert distinct_cells(pa.array([1, 2])) is None
+    assert distinct_cells(["x"]) is None
+    nothing = pa.chunked_array([], pa.string())
+    assert convert(nothing, "text").tolist() == []
+    raw = pa.array([b"\xff", b"a"], pa.binary())
+    broken = pa.Array.from_buffers(pa.string(), 2, raw.buffers())
+    assert convert(broken, "text").tolist() == [cells.text("\udcff"), "a"]

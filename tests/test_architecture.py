@@ -30,6 +30,7 @@ ORDER = [
     "student",
     "publish",
     "planning",
+    "online",
     "methods",
     "parameters",
     "rehearsal",

@@ -9,9 +9,11 @@ from mapl.errors import MaplError as MaplError
 from mapl.errors import MechanismStateError as MechanismStateError
 from mapl.errors import ParameterError as ParameterError
 from mapl.errors import PrivacyWarning as PrivacyWarning
+from mapl.errors import RequestConflictError as RequestConflictError
 from mapl.errors import UnsupportedEventError as UnsupportedEventError
 from mapl.estimator import PrivateClassifier as PrivateClassifier
 from mapl.ledger.ledger import Ledger as Ledger
+from mapl.online.panel import Panel as Panel
 from mapl.privacy import accounting as accounting
 from mapl.privacy import noise as noise
 from mapl.privacy.answers import Answer as Answer
@@ -27,6 +29,7 @@ from mapl.privacy.votes import NO_VOTE as NO_VOTE
 from mapl.privacy.votes import Votes as Votes
 from mapl.publish import certificate as certificate
 from mapl.publish.loading import load as load
+from mapl.records.sources import Query as Query
 from mapl.release.account import Budget as Budget
 from mapl.trials import sweep as sweep
 

@@ -7,6 +7,7 @@ MaplError
 ├── LedgerError                     a ledger cannot be used as asked
 │   └── LedgerCorruptedError        a ledger is damaged, or an old copy of itself
 ├── MechanismStateError             a running mechanism was copied, forked or pickled
+├── RequestConflictError            a request's name was used before for another one
 └── UnsupportedEventError           an event this version cannot account for
 
 PrivacyWarning (UserWarning)        what was done is not covered by the guarantee
@@ -52,6 +53,16 @@ class LedgerCorruptedError(LedgerError):
 
 class MechanismStateError(MaplError):
     """A running mechanism was about to exist twice; nothing was released."""
+
+
+class RequestConflictError(MaplError):
+    """The name of a request was used before with other content."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"Request {name!r:.60} was made before with other records. Use another id. "
+            "Nothing was released."
+        )
 
 
 class UnsupportedEventError(MaplError):

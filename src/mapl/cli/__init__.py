@@ -12,6 +12,7 @@ from mapl.cli import (
     demo,
     learn,
     ledger,
+    panel,
     plan,
     predict,
     schema,
@@ -34,6 +35,7 @@ for _command in (
     certificate.certificate,
     plan.plan,
     ledger.ledger,
+    panel.panel,
     check.clean,
     demo.demo,
 ):

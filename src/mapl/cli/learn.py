@@ -223,10 +223,9 @@ def learn(
     from mapl.publish.signing import read_key
 
     key = None if sign is None else read_key(sign)
-    columns: Any = {"drop": split_at_commas(drop)}
+    columns: Any = {"target": target, "groups": groups, "drop": split_at_commas(drop)}
     columns["categories"] = split_at_commas(categories)
     scale = Scale.of(private, settings)
-    columns |= {"target": target, "groups": groups}
     data = read_public_side(scale.private, schema, pool, **columns)
     target = data.target
     declared = [] if data.dictionary is None else data.dictionary.class_names

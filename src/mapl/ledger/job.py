@@ -23,6 +23,7 @@ from mapl.ledger.rules import check_price
 from mapl.ledger.secrecy import FolderOfCheckpoints, checkpoint_folder
 from mapl.ledger.store import Row, Store
 from mapl.ledger.transaction import Transaction
+from mapl.ledger.turns import turn
 from mapl.privacy.events import Event, from_json
 
 State = dict[str, Any]
@@ -128,7 +129,7 @@ class Job:
         self.events.append(event)
         self.rows.append(row["seq"])
 
-    def stored_step(self, step: int) -> StoredStep | None:
+    def stored_step(self, step: int | str) -> StoredStep | None:
         """Return what an earlier run of this job committed of a step.
 
         Refuse to go on without a reply where rows are missing (a lost reply would be
@@ -159,7 +160,7 @@ class Job:
                 "released."
             )
 
-    def commit_question(self, step: int, state: State, question: bytes) -> None:
+    def commit_question(self, step: int | str, state: State, question: bytes) -> None:
         """Commit what a step asks and what it leaves of the mechanism."""
         if self._find_or_append(f"/{step}", "ask", state, question)["blob"] != question:
             raise LedgerError(
@@ -168,7 +169,7 @@ class Job:
             )
 
     def commit_reply(
-        self, step: int, state: State, reply: bytes
+        self, step: int | str, state: State, reply: bytes
     ) -> tuple[State, bytes]:
         """Commit a reply; return state and reply that were committed first."""
         row = self._find_or_append(f"/{step}/reply", "reply", state, reply)
@@ -186,6 +187,23 @@ class Job:
             yield FolderOfCheckpoints(folder, self._store.cipher)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Wait until no other process asks this job, and keep it so."""
+        with turn(self._store, self._request):
+            yield
+
+    def latest_state(self) -> State | None:
+        """Return the state that the newest question or reply of this job left."""
+        with Transaction(self._store) as transaction:
+            row = transaction.latest(self._dataset, f"{self._request}/ask/")
+        return None if row is None else self._state_of(row)
+
+    def n_replies(self) -> int:
+        """Return how many questions were answered. Public."""
+        with Transaction(self._store) as transaction:
+            return transaction.count_replies(self._dataset, f"{self._request}/ask/")
 
     def receipt(self) -> dict[str, Any]:
         """Return what a certificate says of the ledger. Public."""

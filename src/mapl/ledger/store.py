@@ -82,6 +82,11 @@ class Store:
         """Return the URL as a key file records it, without a password."""
         return hide_passwords(self._target.render_as_string(hide_password=True))
 
+    @property
+    def target(self) -> sa.URL:
+        """What to connect to."""
+        return self._target
+
     @cached_property
     def connection(self) -> sa.Connection:
         """One connection, held open; `WriteLock` begins and ends transactions."""

@@ -164,6 +164,25 @@ class Transaction(WriteLock):
         )
         return int(self.connection.execute(query).scalar_one())
 
+    def latest(self, dataset: str, prefix: str) -> Row | None:
+        """Return the newest row whose request begins like this."""
+        query = SELECT.where(
+            ENTRIES.c.dataset == dataset,
+            ENTRIES.c.request.startswith(prefix, autoescape=True),
+        )
+        newest = query.order_by(ENTRIES.c.number.desc()).limit(1)
+        row = self.connection.execute(newest).fetchone()
+        return None if row is None else self._checked(self._row(row))
+
+    def count_replies(self, dataset: str, prefix: str) -> int:
+        """Return how many replies have a request that begins like this."""
+        query = sa.select(sa.func.count()).where(
+            ENTRIES.c.dataset == dataset,
+            ENTRIES.c.kind == "reply",
+            ENTRIES.c.request.startswith(prefix, autoescape=True),
+        )
+        return int(self.connection.execute(query).scalar_one())
+
     def refuse_gaps(self, since: int = 1) -> None:
         """Refuse a ledger that lacks a row between this one and its last."""
         query = sa.select(sa.func.count(), sa.func.max(ENTRIES.c.seq))

@@ -1,0 +1,1 @@
+"""Teachers that stay: trained once, kept encrypted, asked while a budget lasts."""

@@ -1,0 +1,402 @@
+"""A panel in a folder: teachers trained once, opened under a budget, asked for years.
+
+The folder holds ``panel.json``, which is public, and ``teachers.bin``, which is
+encrypted under the ledger's key and bound to its data set.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mapl.arrays import Array, Ints
+from mapl.errors import LedgerError, ParameterError, one_of
+from mapl.learners import seed_of
+from mapl.ledger.ledger import Ledger
+from mapl.planning.settings import setting_for
+from mapl.privacy.events import from_json
+from mapl.privacy.sparse_vector import SparseVector
+from mapl.privacy.votes import ABSTAIN
+from mapl.publish.loading import PublishedModel, load
+from mapl.records.keys import record_keys
+from mapl.records.private import PrivateRecords
+from mapl.records.schema import Schema
+from mapl.records.table import canonical_table
+from mapl.release.online import OnlineLabeler, OnlineMechanism
+from mapl.teachers.known import is_known, silent_clone
+from mapl.teachers.panel import Panel as Teachers
+from mapl.teachers.training import train
+
+FORM = "mapl panel/1"
+MECHANISMS = ("sparse-vector", "dissent")
+_PUBLIC, _SECRET = "panel.json", "teachers.bin"
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a panel says of some records. Public.
+
+    ``labels`` has a label for each, None where there is none; ``abstained`` says where.
+    """
+
+    labels: list[Any]
+    abstained: list[bool]
+
+
+class Panel:
+    """Teachers that were trained once, and answer queries while a budget lasts.
+
+    Make one with `train_panel` (``mapl panel train``), and load it from its folder.
+
+    Attributes
+    ----------
+    folder : Path
+        Where it is.
+    public : dict
+        What may be known of it.
+
+    Notes
+    -----
+    Requires: one unit changes at most one teacher.
+    Guarantee: all answers of an opened panel together cost what was charged when it was
+    opened. Proof: docs/proofs/SparseVector.md, docs/proofs/ChargedDissent.md
+    """
+
+    def __init__(self, folder: Path, public: dict[str, Any]) -> None:
+        self.folder, self.public = folder, public
+        self._ledger = Ledger(public["ledger"])
+        self._teachers: Teachers | None = None
+        self._opened: tuple[int, OnlineLabeler] | None = None
+        self._guess: PublishedModel | None = None
+        self._seed, self._digest = 0, ""
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Panel:
+        """Load the panel in a folder; its teachers are read when they are asked."""
+        folder = Path(folder)
+        try:
+            public = json.loads((folder / _PUBLIC).read_text())
+            form = public["form"]
+        except (OSError, ValueError, TypeError, KeyError):
+            raise ParameterError(
+                f"{folder} holds no panel. Make one: mapl panel train"
+            ) from None
+        if form != FORM:
+            raise ParameterError(
+                f"Panel form {form!r:.40} is unknown to this version. Upgrade mapl."
+            )
+        return cls(folder, public)
+
+    # Opening ----------------------------------------------------------------------
+
+    def open(
+        self,
+        *,
+        mechanism: str = "sparse-vector",
+        epsilon: float,
+        delta: float = 1e-5,
+        cutoff: int = 20,
+        queries: int = 1000,
+        guess: str | Path | None = None,
+    ) -> dict[str, Any]:
+        """Pay for a mechanism from the ledger; from then on the panel answers.
+
+        Parameters
+        ----------
+        mechanism : {"sparse-vector", "dissent"}
+            Pays for answers that are withheld, or for teachers that disagree.
+        epsilon, delta : float
+            What all answers together may cost.
+        cutoff : int
+            How many answers a sparse vector may withhold.
+        queries : int
+            About how many queries dissent is planned for.
+        guess : path or None
+            A published model: teachers that agree with it pay nothing.
+        """
+        one_of(*MECHANISMS, mechanism=mechanism)
+        if self.is_open:
+            raise ParameterError(f"{self.folder} is open. Close it first.")
+        if guess is not None and mechanism != "dissent":
+            raise ParameterError("guess goes with mechanism 'dissent'.")
+        made = self._mechanism_for(mechanism, epsilon, delta, cutoff, queries)
+        self._refuse_hopeless(made)
+        event = made.event
+        opening = {
+            "number": len(self.public["openings"]) + 1,
+            "mechanism": mechanism,
+            "event": event.to_json(),
+            "epsilon": float(epsilon),
+            "delta": float(delta),
+            "guess": None if guess is None else str(Path(guess).resolve()),
+            "closed": False,
+        }
+        if guess is not None:
+            self._check_guess(load(guess))
+        changed = {**self.public, "openings": [*self.public["openings"], opening]}
+        self._labeler(opening)
+        _write(self.folder / _PUBLIC, json.dumps(changed, indent=2).encode())
+        self.public = changed
+        return opening
+
+    def _refuse_hopeless(self, made: OnlineMechanism) -> None:
+        """Refuse a sparse vector that would withhold every answer."""
+        half = self.public["n_teachers"] // 2  # the largest distance of two classes
+        if isinstance(made, SparseVector) and made.threshold >= half:
+            raise ParameterError(
+                f"A sparse vector for this epsilon and cutoff needs more than "
+                f"{2 * made.threshold} teachers, the panel has {2 * half}: it would "
+                "answer nothing. Use a larger epsilon, a smaller cutoff, or mechanism "
+                "'dissent'."
+            )
+
+    def close(self) -> None:
+        """Answer nothing more; what was paid is not given back."""
+        if not self.is_open:
+            raise ParameterError(f"{self.folder} is not open.")
+        openings = [{**o, "closed": True} for o in self.public["openings"]]
+        self.public = {**self.public, "openings": openings}
+        _write(self.folder / _PUBLIC, json.dumps(self.public, indent=2).encode())
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it answers."""
+        openings = self.public["openings"]
+        return bool(openings) and not openings[-1]["closed"]
+
+    def show(self) -> dict[str, Any]:
+        """Return what may be known of the panel, and of its answers so far."""
+        shown = {
+            "dataset": self.public["dataset"],
+            "estimator": self.public["estimator"],
+            "teachers": self.public["n_teachers"],
+            "classes": self.public["classes"],
+            "columns": list(self.public["columns"]),
+            "open": self.is_open,
+        }
+        if self.is_open:
+            opening = self.public["openings"][-1]
+            labeler = self._labeler(opening)
+            shown |= {name: opening[name] for name in ("mechanism", "epsilon", "delta")}
+            shown["requests_answered"] = labeler.n_replies()
+            left = labeler.abstentions_left()
+            shown |= {} if left is None else {"abstentions_left": left}
+        return shown
+
+    def _mechanism_for(
+        self, name: str, epsilon: float, delta: float, cutoff: int, queries: int
+    ) -> OnlineMechanism:
+        if name == "sparse-vector":
+            return SparseVector.for_budget(
+                epsilon=epsilon, delta=delta, cutoff=cutoff, restartable=True
+            )
+        setting = setting_for(
+            "dissent",
+            n_teachers=self.public["n_teachers"],
+            n_points=queries,
+            n_classes=len(self.public["classes"]),
+            epsilon=epsilon,
+            delta=delta,
+        )
+        return setting.make_mechanism()  # type: ignore[return-value]
+
+    def _made(self, opening: dict[str, Any]) -> OnlineMechanism:
+        """Return the mechanism of an opening, as it was paid for."""
+        from mapl.privacy.charged_dissent import ChargedDissent
+
+        event: Any = from_json(opening["event"])
+        if opening["mechanism"] == "sparse-vector":
+            return SparseVector.from_event(event)
+        return ChargedDissent(
+            sigma=event.sigma,
+            dissents=event.steps // 2,
+            n_teachers=self.public["n_teachers"],
+            n_classes=len(self.public["classes"]),
+        )
+
+    def _labeler(self, opening: dict[str, Any]) -> OnlineLabeler:
+        """Return who answers for an opening, which is paid for."""
+        if self._opened is None or self._opened[0] != opening["number"]:
+            made = self._new_labeler(opening)
+            made.open()
+            self._opened = opening["number"], made
+        return self._opened[1]
+
+    def _new_labeler(self, opening: dict[str, Any]) -> OnlineLabeler:
+        self._read_secret()
+        request = json.dumps([FORM, self.public["id"], opening["number"]]).encode()
+        request += json.dumps(opening["event"], sort_keys=True).encode()
+        job = self._ledger.job(
+            self.public["dataset"],
+            request,
+            delta=opening["delta"],
+            what=f"panel, {opening['mechanism']}, {self.public['n_teachers']} teachers "
+            f"({self.public['estimator']})",
+        )
+        bound = self.public["id"].encode()
+        job.begin(self._seed, data=self._digest, assignment=lambda _: bound)
+        return OnlineLabeler(job, lambda: self._made(opening))
+
+    # Asking -----------------------------------------------------------------------
+
+    def ask(self, X: Any, *, id: str | None = None) -> Answers:
+        """Return labels for records, or none where teachers disagree too much.
+
+        Parameters
+        ----------
+        X : DataFrame
+            The records, with the panel's columns.
+        id : str or None
+            Names the request. The same name and records again return the same answer,
+            for nothing; other records under that name are refused.
+        """
+        if not self.is_open:
+            raise ParameterError(f"{self.folder} is not open. Open it: mapl panel open")
+        opening = self.public["openings"][-1]
+        table = canonical_table(X, self._schema)
+        labeler = self._labeler(opening)
+        classes = np.array(self.public["classes"], dtype=object)
+
+        def votes() -> Any:
+            assert self._teachers is not None
+            return self._teachers.ask(self._encoder.transform(table.data))
+
+        codes = labeler.ask(
+            secrets.token_hex(16) if id is None else str(id),
+            record_keys(table, None).tobytes(),
+            votes,
+            self._guesses(opening, table.data),
+            n_classes=len(classes),
+        )
+        labels = [None if c == ABSTAIN else classes[c] for c in codes.tolist()]
+        return Answers(labels, [label is None for label in labels])
+
+    def _guesses(self, opening: dict[str, Any], records: Any) -> Ints | None:
+        """Return what a published model says of records, as class numbers."""
+        if opening["guess"] is None:
+            return None
+        if self._guess is None:
+            self._guess = load(opening["guess"])
+        index = {str(label): i for i, label in enumerate(self.public["classes"])}
+        given = self._guess.predict(records)
+        return np.array([index[str(label)] for label in given.tolist()], np.int64)
+
+    def _check_guess(self, model: PublishedModel) -> None:
+        known = {str(label) for label in model.classes_.tolist()}
+        if not known <= {str(label) for label in self.public["classes"]}:
+            raise ParameterError("guess must predict classes of the panel.")
+        lacking = set(model.feature_names_in_) - set(self.public["columns"])
+        if lacking:
+            raise ParameterError(f"guess needs the column {min(lacking)!r}, too.")
+
+    @property
+    def _schema(self) -> Schema:
+        from mapl.records.schema import Column
+
+        kinds = self.public["columns"].items()
+        return Schema({name: Column(kind) for name, kind in kinds})
+
+    def _read_secret(self) -> None:
+        """Read the teachers, once."""
+        if self._teachers is not None:
+            return
+        place = f"panel/{self.public['id']}/{self.public['dataset']}".encode()
+        sealed = (self.folder / _SECRET).read_bytes()
+        data = self._ledger.store.cipher.decrypt(sealed, place)
+        if data is None:
+            raise LedgerError(
+                f"The teachers in {self.folder} cannot be decrypted: they belong to "
+                "another ledger or data set, or are damaged. Train the panel again."
+            )
+        # It was encrypted with the holder's own key: nobody else made this pickle.
+        kept = pickle.loads(data)  # noqa: S301
+        self._seed, self._digest = kept["seed"], kept["digest"]
+        self._encoder = kept["encoder"]
+        self._teachers = Teachers(
+            kept["teachers"], n_classes=len(self.public["classes"])
+        )
+
+    def __repr__(self) -> str:
+        return f"Panel({str(self.folder)!r})"
+
+
+def train_panel(
+    folder: Path,
+    estimator: Any,
+    private: PrivateRecords,
+    *,
+    public: Any,
+    schema: Schema,
+    classes: Array,
+    n_teachers: int,
+    ledger: str,
+    dataset: str,
+    seed: int | None = None,
+) -> Panel:
+    """Train teachers and keep them, encrypted. Costs nothing: nothing leaves.
+
+    ``private`` are records in the types of ``schema``, ``public`` a cast table of
+    public ones, which decide how columns become numbers.
+    """
+    estimator = silent_clone(estimator)
+    if not is_known(estimator):
+        raise ParameterError(
+            "A panel keeps models, so estimator must be one of scikit-learn's own."
+        )
+    opened = Ledger(ledger)
+    opened.balance(dataset)  # or an error that says what to do
+    if folder.exists():
+        raise ParameterError(f"{folder} is there already. Take another folder.")
+    encoder, _ = schema.fit_encoder(public)
+    salt = seed_of(seed)
+    teachers = train(
+        estimator,
+        np.asarray(encoder.transform(private.table.data)),
+        private.codes,
+        private.chunks(n_teachers, salt=salt),
+        labels=classes,
+        random_state=salt,
+    )
+    kept = {
+        "teachers": teachers,
+        "encoder": encoder,
+        "seed": salt,
+        "digest": opened.records_digest(private.digests()),
+    }
+    shown = {
+        "form": FORM,
+        "id": secrets.token_hex(16),
+        "ledger": ledger,
+        "dataset": dataset,
+        "estimator": type(estimator).__name__,
+        "n_teachers": n_teachers,
+        "classes": [
+            c if isinstance(c, str | int) else str(c) for c in classes.tolist()
+        ],
+        "columns": {str(n): c.kind for n, c in schema.columns.items()},
+        "openings": [],
+    }
+    place = f"panel/{shown['id']}/{dataset}".encode()
+    folder.mkdir(parents=True, mode=0o700)
+    sealed = opened.store.cipher.encrypt(pickle.dumps(kept), place)
+    _write(folder / _SECRET, sealed)
+    _write(folder / _PUBLIC, json.dumps(shown, indent=2).encode())
+    return Panel(folder, shown)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a file for its owner alone: all of it, or the old one stays."""
+    part = path.with_name(f".{path.name}.part")
+    descriptor = os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)

@@ -176,6 +176,8 @@ def test_a_signature_says_who_made_a_certificate(tmp_path: Path) -> None:
     [
         {"value": "00" * 64},
         {"value": "x"},
+        {"value": 7},
+        {"public_key": "text before -----BEGIN"},
         {"public_key": "nonsense"},
         {"algorithm": "rot13"},
         {"more": 1},
@@ -188,6 +190,30 @@ def test_an_edited_signature_is_refused(edit: dict[str, Any]) -> None:
     changed = signed | {"signature": signed["signature"] | edit}
     with pytest.raises(CertificateError):
         certificate.verify(changed)
+
+
+def test_a_signature_has_one_form() -> None:
+    signed = certificate.signed(made(), signing.own_key())
+    own = signed["signature"]
+    for edit in (
+        {"public_key": "note\n" + own["public_key"]},
+        {"value": own["value"].upper()},
+        {"value": own["value"] + " "},
+    ):
+        with pytest.raises(CertificateError, match="signature is odd"):
+            certificate.verify(signed | {"signature": own | edit})
+
+
+def test_a_key_that_signs_everything_is_no_key() -> None:
+    """The neutral point: its equation holds for every message."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    point = bytes([1]) + bytes(31)
+    pem = signing._as_pem(Ed25519PublicKey.from_public_bytes(point)).decode()
+    forged = {"algorithm": "ed25519", "public_key": pem}
+    forged["value"] = (point + bytes(32)).hex()
+    with pytest.raises(CertificateError, match=r"signs everything|not of this"):
+        certificate.verify(made() | {"signature": forged})
 
 
 def test_a_folder_needs_a_signed_certificate(tmp_path: Path) -> None:

@@ -170,6 +170,48 @@ def test_a_damaged_fragment_names_itself(tmp_path: Path) -> None:
         numbers(Source.of(dataset))
 
 
+def test_a_file_counts_once(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match="is named twice"):
+        Source.of([f"{folder}/*.csv", folder / "1.csv"])
+    (folder / "link.csv").symlink_to(folder / "1.csv")
+    with pytest.raises(ParameterError, match="is named twice, or is a link"):
+        Source.of(folder)
+    url = f"file://{folder}/1.csv"
+    with pytest.raises(ParameterError, match="is named twice"):
+        Source.of([url, url])
+
+
+def test_a_change_of_remote_files_and_datasets_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    FRAME.to_parquet(path)
+    given_ = [Source.of(f"file://{path}"), Source.of(ds.dataset(path))]
+    FRAME[:900].to_parquet(path)
+    for source in given_:
+        with pytest.raises(ParameterError, match="was changed during the fit"):
+            numbers(source)
+
+
+def test_datasets_that_guess_types_or_are_empty_are_refused(tmp_path: Path) -> None:
+    FRAME.to_csv(tmp_path / "x.csv")
+    with pytest.raises(ParameterError, match="must be Parquet"):
+        Source.of(ds.dataset(tmp_path / "x.csv", format="csv"))
+    (tmp_path / "nothing").mkdir()
+    empty = ds.dataset(tmp_path / "nothing", schema=pa.schema([("a", pa.int64())]))
+    with pytest.raises(ParameterError, match="no files"):
+        Source.of(empty)
+
+
+def test_a_flipped_bit_is_noticed_where_pages_have_checksums(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    plain = {"compression": "none", "use_dictionary": False}
+    pq.write_table(pa.Table.from_pandas(FRAME), path, write_page_checksum=True, **plain)
+    data = bytearray(path.read_bytes())
+    data[200] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ParameterError, match="cannot be read"):
+        numbers(Source.of(path))
+
+
 def test_a_part_keeps_the_format_of_its_csv(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_bytes("a|b\n1|é\n2|e\n".encode("latin-1"))
     with reading(sep="|", encoding="latin-1"):

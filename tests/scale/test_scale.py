@@ -271,35 +271,107 @@ def test_a_ledger_is_charged_once(files: str, tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 import pandas as pd
+from sklearn.linear_model import LogisticRegression
 from mapl import PrivateClassifier
 from mapl.records import sources
+from mapl.records.schema import Schema
 from mapl.scale import records
 
 sources._PART_ROWS = 500
-files, pool, url, after = sys.argv[1:]
+files, pool, url, after, teachers = sys.argv[1:]
+pool = pd.read_parquet(pool)
 done = [0]
 save = records._Finished.save
 
 def counted(self, i, result):
     save(self, i, result)
-    done[0] += self._checkpoints is not None
+    done[0] += self._checkpoints is not None and (result[1].ndim > 1)
     if done[0] == int(after):
         os.kill(os.getpid(), signal.SIGKILL)
 
 records._Finished.save = counted
-model = PrivateClassifier(classes=[0, 1], random_state=0, ledger=url, dataset="d")
-model.fit_files(files, target="y", X_public=pd.read_parquet(pool))
+learner = None
+if int(teachers):
+    learner = Schema.of(pool).encoding_pipeline(LogisticRegression())
+model = PrivateClassifier(learner, classes=[0, 1], random_state=0, ledger=url,
+    dataset="d", n_teachers=int(teachers) or "auto", memory="60MB")
+model.fit_files(files, target="y", X_public=pool)
 """
+
+
+def kill_after(tasks: int, files: str, folder: Path, teachers: int = 0) -> str:
+    """Run a fit, and kill it when so many tasks are finished; return its ledger."""
+    url, pool = ledger(folder), folder / "pool.parquet"
+    FEW.to_parquet(pool)
+    arguments = [files, str(pool), url, str(tasks), str(teachers)]
+    command = [sys.executable, "-c", KILLED, *arguments]
+    done = subprocess.run(command, env=os.environ, check=False, capture_output=True)
+    assert done.returncode == -9, done.stderr.decode()
+    return url
+
+
+@pytest.mark.usefixtures("silent")
+def test_other_parts_do_not_take_the_results_of_a_killed_fit(
+    files: str, tmp_path: Path
+) -> None:
+    """The same records in files of other names: each counts once."""
+    expected = classifier().fit_files(files, target="y", X_public=FEW)
+    url = kill_after(2, files, tmp_path)
+    (Path(files).parent / "0.parquet").rename(Path(files).parent / "9.parquet")
+    model = classifier(ledger=url, dataset="d")
+    model.fit_files(files, target="y", X_public=FEW)
+    assert model.paid_before_
+    np.testing.assert_array_equal(model.soft_labels_, expected.soft_labels_)
+
+
+@pytest.mark.usefixtures("silent")
+def test_other_buckets_do_not_take_the_votes_of_a_killed_fit(
+    files: str, tmp_path: Path
+) -> None:
+    expected = classifier(learner(), n_teachers=12)
+    expected.fit_files(files, target="y", X_public=FEW)
+    url = kill_after(2, files, tmp_path, teachers=12)
+    model = classifier(learner(), n_teachers=12, ledger=url, dataset="d", n_jobs=3)
+    model.fit_files(files, target="y", X_public=FEW)
+    np.testing.assert_array_equal(model.soft_labels_, expected.soft_labels_)
+
+
+@pytest.mark.parametrize("groups", [None, "who"])
+def test_one_unit_changes_one_chunk(
+    groups: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neighbours in files, with copies and gaps: the chunks are compared by content."""
+    monkeypatch.setattr(sources, "_PART_ROWS", 100)
+    some = pd.concat([DATA[:600], DATA[:40]])  # the first forty have a copy
+    if groups is None:
+        cases = [some, some.iloc[1:], some.iloc[:-1], some.drop(index=300)]
+    else:
+        cases = [some, *(some[some["who"] != some["who"].iloc[i]] for i in (3, 300))]
+    contents = [chunk_contents(frame, tmp_path, groups) for frame in cases]
+    for other in contents[1:]:
+        changed = [a != b for a, b in zip(contents[0], other, strict=True)]
+        assert sum(changed) == 1
+
+
+def chunk_contents(frame: pd.DataFrame, folder: Path, groups: str | None) -> Any:
+    frame.to_parquet(folder / "x.parquet", index=False, row_group_size=64)
+    model = classifier(learner(), n_teachers=12)
+    records, *_ = read(model, folder / "x.parquet", groups=groups)
+    records.partition(12, salt=5)
+    found = []
+    for bucket in records.buckets:
+        own, rows = bucket.records(records.reading.schema, grouped=groups is not None)
+        for chunk in rows[bucket.first : bucket.last]:
+            cells = own.table.take(chunk).data.to_json()
+            found.append((cells, own.codes[chunk].tolist()))
+    records.close()
+    return found
 
 
 def test_a_killed_fit_goes_on_from_its_last_finished_task(
     files: str, tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url, pool = ledger(tmp_path), tmp_path / "pool.parquet"
-    POOL.to_parquet(pool)
-    command = [sys.executable, "-c", KILLED, files, str(pool), url, "9"]
-    done = subprocess.run(command, env=os.environ, check=False, capture_output=True)
-    assert done.returncode == -9, done.stderr.decode()
+    url = kill_after(12, files, tmp_path)
     assert len(list((state / "spool").iterdir())) == 1  # what it left behind
     reused = [0]
     load = streamed._Finished.load
@@ -311,7 +383,7 @@ def test_a_killed_fit_goes_on_from_its_last_finished_task(
 
     monkeypatch.setattr(streamed._Finished, "load", counted)
     model = classifier(ledger=url, dataset="d")
-    model.fit_files(files, target="y", X_public=POOL)
+    model.fit_files(files, target="y", X_public=FEW)
     assert model.paid_before_
     assert reused[0] > 0
     assert list((state / "spool").iterdir()) == []
@@ -363,7 +435,7 @@ def test_a_damaged_frame_stops_the_fit(files: str, tmp_path: Path) -> None:
     file.write_bytes(data)
     schema = records.reading.schema
     with pytest.raises(ParameterError, match="damaged"):
-        [b.records(schema, 4, 0, grouped=False) for b in records.buckets]
+        [b.records(schema, grouped=False) for b in records.buckets]
     records.close()
     assert repr(records) == "StreamedRecords()"
     assert repr(records._spool) == "Spool()"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import sha256
@@ -13,6 +14,7 @@ from mapl.errors import CertificateError, ParameterError
 from mapl.ledger.files import state_folder
 
 _ALGORITHM = "ed25519"
+_HEX = re.compile("[0-9a-f]{128}")
 _SIGNATURE_FIELDS = {"algorithm", "public_key", "value"}
 
 
@@ -82,7 +84,8 @@ def own_key() -> bytes:
 
 def fingerprint(signature: Mapping[str, Any]) -> str:
     """Return what people compare keys by."""
-    return sha256(str(signature["public_key"]).encode()).hexdigest()[:16]
+    key = _public_key(str(signature["public_key"]).encode())
+    return sha256(key.public_bytes_raw()).hexdigest()[:16]
 
 
 def check_own(signature: Any, message: bytes) -> None:
@@ -92,31 +95,48 @@ def check_own(signature: Any, message: bytes) -> None:
     if signature["algorithm"] != _ALGORITHM:
         raise CertificateError("The signature's algorithm must be ed25519.")
     try:
-        check(signature, message, str(signature["public_key"]).encode())
+        pem = str(signature["public_key"]).encode()
+        key = _public_key(pem)
     except ParameterError:
         raise CertificateError("The signature names no Ed25519 key.") from None
+    value = str(signature["value"])
+    if _as_pem(key) != pem or not _HEX.fullmatch(value):
+        raise CertificateError("The certificate was edited: its signature is odd.")
+    check(signature, message, pem)
+    if any(_holds(key, value, b"%d" % i + message) for i in range(16)):
+        raise CertificateError("The signature's key signs everything: it is no key.")
 
 
 def check(signature: Any, message: bytes, public_key: bytes) -> None:
     """Refuse a signature that is not of this message by this key."""
+    key = _public_key(public_key)
+    if not isinstance(signature, Mapping):
+        raise CertificateError("The certificate is not signed.")
+    if not _holds(key, signature["value"], message):
+        raise CertificateError("The signature is not of this certificate by this key.")
+
+
+def _holds(key: Any, value: Any, message: bytes) -> bool:
     from cryptography.exceptions import InvalidSignature
+
+    try:
+        key.verify(bytes.fromhex(value), message)
+    except (InvalidSignature, TypeError, ValueError):
+        return False
+    return True
+
+
+def _public_key(pem: bytes) -> Any:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
     try:
-        key = load_pem_public_key(public_key)
+        key = load_pem_public_key(pem)
     except ValueError:
         key = None
     if not isinstance(key, Ed25519PublicKey):
         raise ParameterError("The public key must be an Ed25519 key in PEM.")
-    if not isinstance(signature, Mapping):
-        raise CertificateError("The certificate is not signed.")
-    try:
-        key.verify(bytes.fromhex(signature["value"]), message)
-    except (InvalidSignature, KeyError, TypeError, ValueError):
-        raise CertificateError(
-            "The signature is not of this certificate by this key."
-        ) from None
+    return key
 
 
 def _private_key(data: bytes) -> Any:

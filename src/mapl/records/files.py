@@ -195,10 +195,11 @@ def parquet_file(path: Location) -> Iterator[Any]:
     import pyarrow.parquet as pq
 
     if "://" not in str(path):
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
             yield file
         return
-    with opened(path) as remote, pq.ParquetFile(remote) as file:
+    checked = {"page_checksum_verification": True}
+    with opened(path) as remote, pq.ParquetFile(remote, **checked) as file:
         yield file
 
 

@@ -48,14 +48,11 @@ class FilePart:
     start: int = 0
     end: int | None = None
     format: CsvFormat = field(default_factory=CsvFormat)
-    stamp: tuple[int, int] | None = None  # size and time of change
+    stamp: Any = None  # size and time of change
 
     def blocks(self, names: list[str], rows: int) -> Iterator[Block]:
         """Yield the records in blocks; refuse a file that changed since the start."""
-        if _stamp(self.path) != self.stamp:
-            raise ParameterError(
-                f"{self.path} was changed during the fit. Start again when it rests."
-            )
+        _refuse_change(self.path, self.stamp, _stamp(self.path))
         how = {"sep": self.format.sep, "encoding": self.format.encoding}
         with reading(**how):
             yield from blocks(
@@ -69,9 +66,12 @@ class FragmentPart:
 
     fragment: Any
     schema: Any
+    stamp: Any = None
 
     def blocks(self, names: list[str], rows: int) -> Iterator[Block]:
-        """Yield the records in blocks."""
+        """Yield the records in blocks; refuse a file that changed since the start."""
+        path = getattr(self.fragment, "path", "")
+        _refuse_change(path, self.stamp, _fragment_stamp(self.fragment))
         with readable(getattr(self.fragment, "path", "A fragment of the dataset")):
             yield Block({n: self.schema.empty_table().column(n) for n in names})
             for batch in self.fragment.to_batches(
@@ -177,13 +177,25 @@ class Source:
         if isinstance(given, Query):
             return cls("The query", [given], given.names(), moving=True)
         if hasattr(given, "get_fragments"):
+            form = getattr(given, "format", None)
+            if form is not None and "Parquet" not in type(form).__name__:
+                raise ParameterError(
+                    "A dataset of files must be Parquet: in others, one record may "
+                    "change the type of a column. Give the files instead."
+                )
             pieces = [p for f in given.get_fragments() for p in _row_groups(f)]
-            parts: list[Part] = [FragmentPart(piece, given.schema) for piece in pieces]
+            if not pieces:
+                raise ParameterError("The dataset has no files to learn from.")
+            parts: list[Part] = [
+                FragmentPart(piece, given.schema, _fragment_stamp(piece))
+                for piece in pieces
+            ]
             return cls("The dataset", parts, list(given.schema.names))
         listed = [given] if isinstance(given, str | Path) else list(given)
         paths = [path for each in listed for path in _expanded(str(each))]
         if not paths:
             raise ParameterError("There must be at least one file to learn from.")
+        _refuse_twice(paths)
         name = str(listed[0]) if len(listed) == 1 else f"{paths[0]} and others"
         cut = [part for path in paths for part in _parts_of(path)]
         return cls(name, list(cut), column_names(paths[0]), paths)
@@ -202,6 +214,36 @@ class Source:
 
     def __repr__(self) -> str:
         return f"Source({self.name!r})"
+
+
+def _refuse_twice(paths: list[str]) -> None:
+    """Refuse a file under two names: its records would count twice."""
+    seen = set()
+    for path in paths:
+        own: Any = path
+        if "://" not in path:
+            with readable(path):
+                found = Path(path).stat()
+            own = found.st_dev, found.st_ino
+        if own in seen:
+            raise ParameterError(f"{path} is named twice, or is a link to another one.")
+        seen.add(own)
+
+
+def _refuse_change(path: str, before: Any, now: Any) -> None:
+    if before != now:
+        raise ParameterError(
+            f"{path} was changed during the fit. Start again when it rests."
+        )
+
+
+def _fragment_stamp(fragment: Any) -> Any:
+    """Return size and time of change of a fragment's file; None if it has none."""
+    if not hasattr(fragment, "filesystem"):
+        return None
+    with readable(fragment.path):
+        found = fragment.filesystem.get_file_info(fragment.path)
+    return found.size, found.mtime_ns
 
 
 def _row_groups(fragment: Any) -> list[Any]:
@@ -245,13 +287,21 @@ def _remote_files(url: str) -> list[str]:
         return [system.unstrip_protocol(each) for each in sorted(found)]
 
 
-def _stamp(path: str) -> tuple[int, int] | None:
-    """Return size and time of change of a local file."""
-    if "://" in path:
-        return None
+_CHANGES = ("size", "mtime", "LastModified", "updated", "ETag", "etag", "md5Hash")
+
+
+def _stamp(path: str) -> Any:
+    """Return size and time of change of a file, and what else tells of a change."""
     with readable(path):
-        found = Path(path).stat()
-    return found.st_size, found.st_mtime_ns
+        if "://" not in path:
+            found = Path(path).stat()
+            return found.st_size, found.st_mtime_ns
+        import fsspec
+
+        system, place = fsspec.core.url_to_fs(path)
+        system.invalidate_cache()
+        info = system.info(place)
+    return tuple(str(info.get(name)) for name in _CHANGES)
 
 
 def _parts_of(path: str) -> list[FilePart]:
@@ -260,7 +310,7 @@ def _parts_of(path: str) -> list[FilePart]:
     if not can_be_cut(path):
         return [FilePart(path, format=form, stamp=stamp)]
     if not is_parquet(path):
-        size = stamp[0] if stamp else _remote_size(path)
+        size = int(stamp[0])
         cuts = [*range(0, max(1, size), _PART_BYTES), size]
         if len(cuts) > 2 and cuts[-1] - cuts[-2] < _PART_BYTES // 2:
             del cuts[-2]
@@ -274,10 +324,3 @@ def _parts_of(path: str) -> list[FilePart]:
             if cuts[-1] < file.num_row_groups or cuts == [0]:
                 cuts.append(file.num_row_groups)
     return [FilePart(path, a, b, form, stamp) for a, b in pairwise(cuts)]
-
-
-def _remote_size(url: str) -> int:
-    import fsspec
-
-    system, path = fsspec.core.url_to_fs(url)
-    return int(system.info(path)["size"])

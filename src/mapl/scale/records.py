@@ -143,6 +143,7 @@ class StreamedRecords:
         self.parts: list[Any] = list(source.parts)
         self._moving, self._spool = source.moving, spool
         self._digest: Words | None = None
+        self._part_digests: dict[int, bytes] = {}
         self._n = 0
         self.checkpoints: Checkpoints | None = None
         self.buckets: list[Bucket] = []
@@ -162,8 +163,9 @@ class StreamedRecords:
         keys = None if public is None else record_keys(public, None)
         shared = self.reading, digest, keys
         total, n, seen, usual = np.zeros(4, dtype=np.uint64), 0, False, 0.0
-        for _, (rows, part) in self.run("Reading the records", _checked, shared):
+        for i, (rows, part) in self.run("Reading the records", _checked, shared):
             own, shown, copies = part
+            self._part_digests[i] = repr((rows, own.tolist())).encode()
             total, n = total + own, n + rows
             seen, usual = seen | shown, max(usual, copies)
         self._digest, self._n = total, n
@@ -190,14 +192,21 @@ class StreamedRecords:
         by = _By(self.reading, self._spool.files(), n_chunks, n_buckets, salt)
         buckets = self._spooled("Sorting the records", by)
         self.buckets = [
-            Bucket(self._spool.files(), places, [], first, last)
+            Bucket(self._spool.files(), places, [], first, last, n_chunks, salt)
             for places, (first, last) in zip(buckets, by.ranges(), strict=True)
         ]
         if not self.grouped:
-            self.buckets = move_strays(self, self.buckets, n_chunks, salt)
+            self.buckets = move_strays(self, self.buckets)
         if self.grouped:
-            files = self._spool.files()
-            self.parts = [BucketPart(files, b.places) for b in self.buckets]
+            self.parts = [BucketPart(b.files, b.places) for b in self.buckets]
+            self._part_digests = {
+                i: self.bucket_content(b) for i, b in enumerate(self.buckets)
+            }
+
+    def bucket_content(self, bucket: Bucket) -> bytes:
+        """Return a digest of what a bucket holds: units decide, and its chunks."""
+        which = bucket.first, bucket.last, bucket.n_chunks, bucket.salt
+        return repr(which).encode() + self.assignment(bucket.n_chunks, salt=bucket.salt)
 
     def _copy(self) -> None:
         """Copy the records of a source that may answer differently next time."""
@@ -229,7 +238,9 @@ class StreamedRecords:
 
         With ``kept``, results that an earlier run finished are not computed again.
         """
-        yield from self.run_on(doing, work, shared, self.parts, kept=kept)
+        contents = [self._part_digests.get(i, b"") for i in range(len(self.parts))]
+        kept_as = contents if kept else None
+        yield from self.run_on(doing, work, shared, self.parts, kept_as=kept_as)
 
     def run_on(
         self,
@@ -238,11 +249,17 @@ class StreamedRecords:
         shared: Any,
         inputs: Sequence[Any],
         *,
-        kept: bool = False,
+        kept_as: list[bytes] | None = None,
     ) -> Iterator[tuple[int, tuple[int, Any]]]:
-        """Do the same for other inputs than the parts."""
-        asked = work.__name__, shared
-        store = _Finished(self.checkpoints if kept else None, asked, self)
+        """Do the same for other inputs than the parts; ``kept_as`` says what each of
+        them holds.
+        """
+        asked: list[Any] = []
+        if kept_as is not None:  # how many records a batch has changes nothing
+            plain = replace(self.reading, rows=0)
+            asked = [plain if part is self.reading else part for part in shared]
+        whole = work.__name__, asked
+        store = _Finished(self.checkpoints if kept_as else None, whole, kept_as or [])
         left = []
         with Progress(doing, len(inputs)) as progress:
             for i, _ in enumerate(inputs):
@@ -271,18 +288,17 @@ class _Finished:
     """Results of tasks that survive a kill, where the account does."""
 
     def __init__(
-        self, checkpoints: Checkpoints | None, asked: Any, records: StreamedRecords
+        self, checkpoints: Checkpoints | None, asked: Any, contents: list[bytes]
     ) -> None:
-        self._checkpoints = checkpoints
-        if checkpoints is not None:
-            own = records.assignment(len(records.parts), salt=0)
-            self._content = sha256(own + cloudpickle.dumps(asked)).digest()
+        self._checkpoints, self._contents = checkpoints, contents
+        if checkpoints is not None:  # what is asked is public, and names the files
+            self._asked = sha256(cloudpickle.dumps(asked)).digest()
 
     def load(self, i: int) -> tuple[int, Any] | None:
         """Return what an earlier run finished of task i."""
         if self._checkpoints is None:
             return None
-        saved = self._checkpoints.load(self._name(i), self._content)
+        saved = self._checkpoints.load(self._name(i), self._content(i))
         if saved is None:
             return None
         rows, total = np.load(io.BytesIO(saved), allow_pickle=False).values()
@@ -293,10 +309,14 @@ class _Finished:
         if self._checkpoints is not None:
             file = io.BytesIO()
             np.savez(file, rows=result[0], total=result[1])
-            self._checkpoints.save(self._name(i), self._content, file.getvalue())
+            self._checkpoints.save(self._name(i), self._content(i), file.getvalue())
 
     def _name(self, i: int) -> str:
-        return f"{self._content.hex()[:16]}-{i}"
+        return f"{self._asked.hex()[:16]}-{i}"
+
+    def _content(self, i: int) -> bytes:
+        """Return what a result was computed from: what was asked, of which records."""
+        return self._asked + self._contents[i]
 
 
 @dataclass(frozen=True, repr=False)

@@ -31,14 +31,16 @@ class Bucket:
     strays: list[Place]
     first: int
     last: int
+    n_chunks: int
+    salt: int
 
-    def own(self, units: Words, n_chunks: int, salt: int) -> tuple[Bools, Words]:
+    def own(self, units: Words) -> tuple[Bools, Words]:
         """Return which units belong here, and the chunk of each."""
-        chunk = chunk_numbers(units, n_chunks=n_chunks, salt=salt)
+        chunk = chunk_numbers(units, n_chunks=self.n_chunks, salt=self.salt)
         return (chunk >= self.first) & (chunk < self.last), chunk
 
     def records(
-        self, schema: Schema, n_chunks: int, salt: int, *, grouped: bool
+        self, schema: Schema, *, grouped: bool
     ) -> tuple[PrivateRecords, list[Ints]]:
         """Return the records, and the rows of each of all chunks that a teacher learns
         from; those of other buckets are empty.
@@ -52,18 +54,17 @@ class Bucket:
             here = with_copy_numbers(found.keys[:n_here])
             units = np.concatenate((here, found.keys[n_here:]))  # strays have theirs
             sort_keys = units.T
-        own, chunk = self.own(units, n_chunks, salt)
+        own, chunk = self.own(units)
         # What belongs elsewhere counts as of one chunk more.
-        chunk = np.where(own & found.usable, chunk, np.uint64(n_chunks))
-        rows = rows_by_chunk(sort_keys, chunk, n_chunks + 1)[:n_chunks]
+        n = self.n_chunks
+        chunk = np.where(own & found.usable, chunk, np.uint64(n))
+        rows = rows_by_chunk(sort_keys, chunk, n + 1)[:n]
         return found, rows
 
 
-def move_strays(
-    records: StreamedRecords, buckets: list[Bucket], n_chunks: int, salt: int
-) -> list[Bucket]:
+def move_strays(records: StreamedRecords, buckets: list[Bucket]) -> list[Bucket]:
     """Write copies that belong to other buckets to where these find them."""
-    shared = records.reading.schema, n_chunks, salt, [b.first for b in buckets]
+    shared = records.reading.schema, [b.first for b in buckets]
     strays: list[list[Place]] = [[] for _ in buckets]
     moved = records.run_on("Sorting the records", _moved, shared, buckets)
     for _, (_, found) in moved:
@@ -77,9 +78,9 @@ def _moved(shared: Any, bucket: Bucket) -> tuple[int, dict[int, list[Place]]]:
     from mapl.scale.records import taken
     from mapl.scale.spool import with_keys
 
-    schema, n_chunks, salt, firsts = shared
+    schema, firsts = shared
     units = with_copy_numbers(bucket.files.keys(bucket.places))
-    own, chunk = bucket.own(units, n_chunks, salt)
+    own, chunk = bucket.own(units)
     away = np.flatnonzero(~own)
     if not len(away):
         return len(units), {}

@@ -30,12 +30,14 @@ class Asking:
 def votes_by_bucket(records: StreamedRecords, asking: Asking) -> Integers:
     """Train the teachers of each bucket where its records are; return all votes."""
     shared = records.reading.schema, records.grouped, asking
-    tasks = records.run_on(
-        "Training teachers", _votes, shared, records.buckets, kept=True
-    )
+    buckets = records.buckets
+    contents = [records.bucket_content(bucket) for bucket in buckets]
+    doing = "Training teachers"
+    tasks = records.run_on(doing, _votes, shared, buckets, kept_as=contents)
     votes: Any = None
     for i, (_, own) in tasks:
-        bucket = records.buckets[i]
+        bucket = buckets[i]
+        assert len(own) == bucket.last - bucket.first
         if votes is None:
             votes = np.empty((asking.n_teachers, *own.shape[1:]), dtype=own.dtype)
         votes[bucket.first : bucket.last] = own
@@ -49,14 +51,13 @@ def _votes(shared: tuple[Schema, bool, Asking], bucket: Bucket) -> tuple[int, In
     product may depend on how many are asked together.
     """
     schema, grouped, asking = shared
-    n, seed = asking.n_teachers, asking.seed
-    records, rows = bucket.records(schema, n, seed, grouped=grouped)
+    records, rows = bucket.records(schema, grouped=grouped)
     votes = collect_votes(
         asking.estimator,
         Chunks(records.table.data, records.codes, rows, records.keys),
         asking.points,
         labels=asking.classes,
-        random_state=seed,
+        random_state=asking.seed,
         n_jobs=1,
         time_limit=asking.time_limit,
         soft=asking.soft,

@@ -305,3 +305,31 @@ def test_records_beyond_the_128th_of_a_person_count_nothing() -> None:
     counts, weight = many.histograms(FORM.sizes)
     assert weight == WEIGHT
     assert counts[-1].sum() == 256
+
+
+RANGES = st.tuples(
+    st.floats(-1e150, 1e150, allow_subnormal=False),
+    st.floats(-1e150, 1e150, allow_subnormal=False),
+).filter(lambda pair: pair[0] < pair[1] and np.isfinite(pair[1] - pair[0]))
+
+
+@given(
+    st.one_of(RANGES, st.sampled_from([(0, 1), (-10, 10), (0, 120), (-1e-9, 1e9)])),
+    st.booleans(),
+    st.integers(0, 2**32 - 1),
+)
+@settings(deadline=None, max_examples=150)
+def test_cells_are_found_as_by_search(
+    limits: tuple[float, float], whole: bool, seed: int
+) -> None:
+    grid = NumberGrid.of(*limits, whole=whole)
+    rng = np.random.default_rng(seed)
+    low, high = grid.edges[0], grid.edges[-1]
+    spread = low + (high - low) * rng.random(300)
+    near = np.concatenate([np.nextafter(grid.edges, way) for way in (-np.inf, np.inf)])
+    small = spread * 2.0 ** -rng.integers(0, 60, 300)
+    odd = np.array([low, high, low - 1, high + 1, 0.0, np.nan, 1e308, -1e308])
+    values = np.concatenate((spread, small, near, grid.edges, odd))
+    found = np.searchsorted(grid.edges[1:-1], values, side="right")
+    wanted = np.where(np.isnan(values), grid.n_ordered, found)
+    np.testing.assert_array_equal(grid.cells(values), wanted)

@@ -32,7 +32,7 @@ from mapl.records.schema import Schema
 from mapl.records.table import canonical_table
 from mapl.release.online import OnlineLabeler
 
-N, K = 6000, 300
+N, K = 4000, 300
 
 
 def frame(seed: int, n: int) -> pd.DataFrame:
@@ -77,11 +77,12 @@ def make_panel(
 
 
 @pytest.fixture
-def panel(tmp_path: Path, url: str) -> Panel:
-    return make_panel(tmp_path / "panel", url)
+def panel(tmp_path: Path) -> Panel:
+    return make_panel(tmp_path / "panel", f"sqlite:///{tmp_path}/budget.db")
 
 
-def test_a_panel_answers_where_teachers_agree(panel: Panel) -> None:
+def test_a_panel_answers_where_teachers_agree(tmp_path: Path, url: str) -> None:
+    panel = make_panel(tmp_path / "panel", url)
     assert Ledger(panel.public["ledger"]).balance("d").epsilon_spent == 0
     with pytest.raises(ParameterError, match="is not open"):
         panel.ask(CLEAR)

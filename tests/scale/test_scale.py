@@ -126,7 +126,7 @@ def test_what_is_published_is_the_same_bit_by_bit(
 
 
 @pytest.mark.usefixtures("silent")
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("workers", [3])
 def test_workers_and_sizes_of_batches_change_nothing(
     workers: int, files: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,6 +80,11 @@ class CellContributions(Contributions):
             right = curved(logits, pieces, self._labels[rows] >= 0)
             yield PairBlock(pieces, right, sizes)
 
+    @property
+    def _block_rows(self) -> int:
+        """More than of dense records: these are small."""
+        return 8 * super()._block_rows
+
     def _cells(self, number: int, rows: Ints, *, waves: bool) -> Any:
         return self.feature_map.one_hot(self._codes[rows])
 

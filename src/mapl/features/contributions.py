@@ -193,11 +193,17 @@ class Contributions:
                     yield waiting.popleft().result()
             yield from (future.result() for future in waiting)
 
+    @property
+    def _block_rows(self) -> int:
+        """How many records a block has, unless a unit has more."""
+        return _ROWS
+
     def _blocks(self) -> Iterator[tuple[Ints, Ints | None]]:
         """Yield the rows of each block, and the sizes of its units."""
         if self._sizes is None:
-            for start in range(0, len(self._order), _ROWS):
-                yield self._order[start : start + _ROWS], None
+            rows = self._block_rows
+            for start in range(0, len(self._order), rows):
+                yield self._order[start : start + rows], None
             return
         ends = np.cumsum(self._sizes)
         unit = 0

@@ -7,6 +7,7 @@ last cell, categories that are not listed share one cell with missing ones.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from mapl.records.dictionary import Entry
 from mapl.records.table import Table
 
 _EQUAL = 256  # cells of equal width over the range
+_STRIPS, _MOST_EDGES = 2**12, 2  # of a range, to find cells by; edges inside a strip
 _AN_OCTAVE, _OCTAVES = 8, 40  # cells a power of two away from zero, and powers
 
 
@@ -56,8 +58,41 @@ class NumberGrid:
 
     def cells(self, values: Floats) -> Ints:
         """Return the number of each value's cell."""
-        found = np.searchsorted(self.edges[1:-1], values, side="right")
-        return np.where(np.isnan(values), self.n_ordered, found)
+        missing = np.isnan(values)
+        inside = np.clip(values, self.edges[0], self.edges[-1])
+        inside[missing] = self.edges[0]
+        first, padded = self._strips
+        strip = ((inside - self.edges[0]) * self._strips_a_unit).astype(np.int64)
+        np.minimum(strip, _STRIPS - 1, out=strip)
+        found = first[strip]
+        few = found >= 0
+        start = found + 0
+        for step in range(_MOST_EDGES):
+            found += inside >= padded[start + step]
+        if not few.all():
+            rest = inside[~few]
+            found[~few] = np.searchsorted(self.edges[1:-1], rest, side="right")
+        found[missing] = self.n_ordered
+        return np.asarray(found)
+
+    @property
+    def _strips_a_unit(self) -> float:
+        return _STRIPS / float(self.edges[-1] - self.edges[0])
+
+    @cached_property
+    def _strips(self) -> tuple[Ints, Floats]:
+        """Equal strips of the range: how many inner edges lie before each, -1 where a
+        strip has many; and the inner edges, padded.
+
+        A strip is taken a little wider than it is: rounding may put a value that is
+        near its end into its neighbour. Comparisons with edges are exact.
+        """
+        inner, width = self.edges[1:-1], 1 / self._strips_a_unit
+        ends = self.edges[0] + width * np.arange(_STRIPS + 1)
+        before = np.searchsorted(inner, ends[:-1] - width / 1000, side="right")
+        after = np.searchsorted(inner, ends[1:] + width / 1000, side="right")
+        first = np.where(after - before <= _MOST_EDGES, before, -1)
+        return first.astype(np.int64), np.append(inner, [np.inf] * (_MOST_EDGES + 1))
 
     @property
     def middles(self) -> Floats:

@@ -58,10 +58,14 @@ def distinct_texts(column: Any) -> tuple[Array, Array]:
     found = distinct_cells(column)
     if found is not None:
         return _objects([cells.text(value) for value in found[0]]), found[1]
-    texts = _texts(column)
-    places: dict[str | None, int] = {}
-    index = [places.setdefault(text, len(places)) for text in texts.tolist()]
-    return _objects(list(places)), np.array(index, dtype=np.int64)
+    from pandas import factorize
+
+    values = cells_of(column)
+    if isinstance(values, list):
+        values = _texts(values)
+    places, distinct = factorize(values)
+    # A missing value has the place -1: the last one.
+    return _objects([*(cells.text(value) for value in distinct), None]), places
 
 
 def _texts(column: Any) -> Array:

@@ -191,6 +191,13 @@ def test_a_task_on_ray_returns_what_it_raises() -> None:
     assert isinstance(error, ParameterError)
 
 
+def test_a_cluster_that_runs_is_used_and_left(ray_engine: RayEngine) -> None:
+    other = RayEngine()
+    assert dict(other.map(multiplied, 3, [1])) == {0: 3}
+    other.close()
+    assert dict(ray_engine.map(multiplied, 3, [2])) == {0: 6}
+
+
 def test_a_message_to_a_dead_worker_is_noticed_later() -> None:
     worker = local._start()
     worker.process.kill()

@@ -1,5 +1,6 @@
 """Records in parts: the same integers as in memory, on any number of workers."""
 
+import json
 import os
 import subprocess
 import sys
@@ -10,11 +11,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 from sklearn.base import clone
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 
 from mapl import BudgetExceededError, Ledger, PrivateClassifier
+from mapl.cli import main
 from mapl.engines.local import LocalEngine
 from mapl.errors import ParameterError
 from mapl.privacy import moments, noisy_counts, soft_dissent
@@ -25,6 +28,7 @@ from mapl.records.sources import Query, Source
 from mapl.scale import records as streamed
 from mapl.scale.limits import batch_rows, bytes_of
 from mapl.scale.spool import Spool
+from mapl.scale.sums import ContributionForm, StreamedContributions
 
 N, COLUMNS = 3000, ["a", "b", "c", "day"]
 DICTIONARY = {
@@ -489,3 +493,95 @@ def test_a_learner_that_cannot_read_gaps_is_told_so(files: str) -> None:
     with pytest.raises(ParameterError, match="takes no missing values"):
         plain.fit_files(files, target="y", X_public=FEW[["a", "b"]].fillna(0.0))
     assert str(Source.of(files)) == files
+
+
+# From the shell ---------------------------------------------------------------------
+
+
+def run(*args: Any, code: int = 0) -> Any:
+    done = CliRunner().invoke(main, [str(arg) for arg in args])
+    assert done.exit_code == code, done.output + done.stderr
+    return done
+
+
+@pytest.fixture
+def shell(files: str, tmp_path: Path) -> dict[str, Any]:
+    fresh = np.random.default_rng(9).normal(size=len(FEW))
+    FEW.assign(a=fresh).to_csv(tmp_path / "public.csv", index=False)
+    DATA[:500].to_csv(tmp_path / "test.csv", index=False)
+    common = ("--target", "y", "--classes", "0,1", "--epsilon", 2, "--drop", "who")
+    public = ("--public", tmp_path / "public.csv", "--test", tmp_path / "test.csv")
+    return {"files": files, "common": (*common, *public, "--json"), "path": tmp_path}
+
+
+def test_files_are_learned_from_in_parts(shell: dict[str, Any]) -> None:
+    files, common, path = shell["files"], shell["common"], shell["path"]
+    memory = ("--engine", "local", "--memory", "100MB", "--spool", path / "spool")
+    done = run("learn", files, *common, *memory, "--out", path / "out")
+    assert json.loads(done.stdout)["accuracy"] > 0.7
+    run("certificate", "verify", path / "out")
+    teachers = ("--estimator", "bayes", "--teachers", 5)
+    run("learn", files, *common, *memory, *teachers, "--out", path / "both")
+    out = ("--out", path / "no")
+    message = run("learn", f"{files}x", *common, *out, code=2).stderr
+    assert "There is no file" in message
+    message = run("learn", files, *common, *out, "--address", "auto", code=2).stderr
+    assert "--address goes with --engine ray" in message
+    message = run("learn", files, *common, *out, "--baseline", code=2).stderr
+    assert "read at once" in message
+    pool = Path(files).parent / "0.parquet"
+    args = ("--target", "y", "--classes", "0,1", "--epsilon", 1, "--public", pool)
+    message = run("learn", files, *args, *out, code=2).stderr
+    assert "--public is the private file itself" in message
+    assert not (path / "no").exists()
+
+
+def test_a_database_and_a_cluster_are_learned_from(
+    shell: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sqlite3
+    from contextlib import closing
+
+    common, path = shell["common"], shell["path"]
+    with closing(sqlite3.connect(path / "x.db")) as database:
+        DATA[["a", "b", "c", "who", "y"]].to_sql("t", database, index=False)
+    url, query = f"sqlite:///{path}/x.db", ("--query", "SELECT * FROM t")
+    run("learn", url, *query, *common, "--out", path / "sql")
+    asked: list[Any] = []
+
+    def cluster(*, address: str) -> LocalEngine:
+        asked.append(address)
+        return LocalEngine(1)
+
+    monkeypatch.setattr("mapl.engines.on_ray.RayEngine", cluster)
+    ray = ("--engine", "ray", "--address", "auto")
+    run("learn", shell["files"], *ray, *common, "--out", path / "ray")
+    assert asked == ["auto"]
+
+
+def test_classes_and_owners_may_come_from_a_schema(files: str) -> None:
+    schema = DICTIONARY | {
+        "target": {"column": "y", "classes": [0, 1]},
+        "unit": {"column": "who"},
+    }
+    model = PrivateClassifier(schema=schema, random_state=0)
+    model.fit_files(files, target="y")
+    assert model.certificate_["unit"].startswith("all records of one")
+
+
+def test_without_file_locks_nothing_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mapl.scale.spool.fcntl", None)
+    first = Spool(tmp_path)
+    second = Spool(tmp_path)
+    assert first.path.exists()
+    first.close()
+    second.close()
+
+
+def test_nothing_private_is_in_a_repr(files: str) -> None:
+    records, *_ = read(classifier(), files)
+    made = StreamedContributions(records, ContributionForm())
+    assert repr(made) == "StreamedContributions()"
+    records.close()

@@ -97,13 +97,15 @@ def _read_schema(path: Path, without: list[str]) -> Any:
 @json_option
 @errors_in_one_line
 def clean(as_json: bool) -> None:
-    """Remove what killed fits left on this machine: checkpoints, temporary folders.
+    """Remove what killed fits left on this machine: checkpoints, temporary folders,
+    sorted records.
 
     Fits that are to go on train their teachers again; charges and answers stay in the
     ledger.
     """
     from mapl.ledger.secrecy import remove_checkpoints
+    from mapl.scale.spool import remove_unused
     from mapl.teachers.isolation import remove_stale_folders
 
-    removed = remove_checkpoints()
-    show_result({"jobs": removed, "folders": remove_stale_folders()}, as_json)
+    removed = {"jobs": remove_checkpoints(), "folders": remove_stale_folders()}
+    show_result(removed | {"spools": remove_unused()}, as_json)

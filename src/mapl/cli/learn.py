@@ -59,7 +59,7 @@ _OVERLAP = "; public records may be private ones, too (--allow-overlap)"
 @click.option(
     "--epsilon",
     type=float,
-    help="Privacy budget: 1 is strong privacy, 8 is weak; below 0.3 little is learned. "
+    help="Privacy budget: 1 is strong privacy, 8 weak; few records need a large one. "
     "Required unless there is a plan.",
 )
 @delta_option

@@ -42,10 +42,10 @@ class Spool:
     """
 
     def __init__(self, folder: Path | str | None = None) -> None:
-        parent = state_folder() / "spool" if folder is None else Path(folder)
+        parent = _own_place() if folder is None else Path(folder)
         try:
             parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _remove_unused(parent)
+            remove_unused(parent)
             self.path = parent / f"{_PREFIX}{secrets.token_hex(8)}"
             self.path.mkdir(mode=0o700)
             self._lock = os.open(self.path / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
@@ -72,17 +72,24 @@ class Spool:
         return "Spool()"
 
 
-def _remove_unused(parent: Path) -> None:
-    """Remove folders whose fit was killed: nobody holds their lock."""
-    for folder in parent.glob(f"{_PREFIX}*"):
+def _own_place() -> Path:
+    return state_folder() / "spool"
+
+
+def remove_unused(parent: Path | None = None) -> int:
+    """Remove folders whose fit was killed: nobody holds their lock. Return how many."""
+    removed = 0
+    for folder in (parent or _own_place()).glob(f"{_PREFIX}*"):
         with suppress(OSError):
             lock = os.open(folder / _LOCK, os.O_RDWR)
             try:
                 if fcntl is not None:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     shutil.rmtree(folder, ignore_errors=True)
+                    removed += 1
             finally:
                 os.close(lock)
+    return removed
 
 
 @dataclass(frozen=True, repr=False)

@@ -177,6 +177,8 @@ def test_a_score_has_figures_for_each_class(folder: Path, tmp_path: Path) -> Non
     assert {"accuracy", "auc", "log_loss", "per_class"} <= set(found)
     assert sum(own["records"] for own in found["per_class"].values()) == 500
     assert 0.5 < found["per_class"]["y"]["recall"] <= 1
+    as_others = found["per_class"]["y"]["predicted_as"]
+    assert sum(as_others.values()) == found["per_class"]["y"]["records"]
     assert found["without_privacy_PRIVATE_accuracy"] > 0.8
     page = (tmp_path / "out" / "report.html").read_text()
     assert "recall" in page
@@ -187,6 +189,7 @@ def test_a_score_has_figures_for_each_class(folder: Path, tmp_path: Path) -> Non
     assert "--baseline needs --test" in message
     shown = learn(folder, tmp_path / "third", *test[:2], "--baseline").stdout
     assert "by boosting (private: do not pass it on)" in shown
+    assert "predicted as n " in shown
 
 
 def test_a_dry_run_releases_nothing(folder: Path, tmp_path: Path) -> None:

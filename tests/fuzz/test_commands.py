@@ -219,6 +219,7 @@ def test_an_unexpected_error_is_one_line_without_its_message(
     assert result.exit_code == 1
     assert "an unexpected RuntimeError at test_commands.py" in result.output
     assert SECRET not in result.output
-    monkeypatch.setenv("MAPL_DEBUG", "1")
-    result = CliRunner().invoke(main, command)
-    assert isinstance(result.exception, RuntimeError)
+    monkeypatch.setenv("MAPL_DEBUG", "")  # which the next line sets
+    monkeypatch.setattr("sys.argv", ["mapl", *command, "--debug"])
+    with pytest.raises(RuntimeError):
+        main(standalone_mode=False)

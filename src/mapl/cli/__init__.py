@@ -3,6 +3,10 @@
 Exit code 2 for bad input, 3 for a budget that is spent, 4 for a damaged ledger.
 """
 
+import os
+import sys
+from typing import Any
+
 import rich_click as click
 
 from mapl import __version__
@@ -20,10 +24,26 @@ from mapl.cli import (
 )
 
 
-@click.group()
+class _Main(click.RichGroup):
+    """All commands; --debug may stand anywhere."""
+
+    def main(self, args: Any = None, *more: Any, **kwargs: Any) -> Any:
+        """Run a command."""
+        given = list(sys.argv[1:] if args is None else args)
+        if "--debug" in given:
+            given.remove("--debug")
+            os.environ["MAPL_DEBUG"] = "1"
+        return super().main(given, *more, **kwargs)
+
+
+@click.group(cls=_Main)
 @click.version_option(__version__, prog_name="mapl")
 def main() -> None:
-    """Any classifier, made differentially private."""
+    """Any classifier, made differentially private.
+
+    --debug, anywhere, shows the traceback of an unexpected error; it may hold private
+    values.
+    """
 
 
 for _command in (

@@ -126,8 +126,8 @@ def _where(error: Exception) -> str:
     place = traceback.extract_tb(error.__traceback__)[-1]
     return (
         f"an unexpected {type(error).__name__} at {Path(place.filename).name}:"
-        f"{place.lineno}. This is a bug in mapl, or in a learner: MAPL_DEBUG=1 shows "
-        "the traceback, which may hold private values."
+        f"{place.lineno}. This is a bug in mapl, or in a learner: --debug shows the "
+        "traceback, which may hold private values."
     )
 
 
@@ -140,7 +140,9 @@ def show_result(result: dict[str, Any], as_json: bool) -> None:
         words = _WORDS.get(name, name.replace("_", " "))
         if isinstance(value, dict):  # figures of each class
             for key, figures in value.items():
-                shown = ", ".join(f"{n} {_shown(n, v)}" for n, v in figures.items())
+                shown = ", ".join(
+                    f"{n.replace('_', ' ')} {_shown(n, v)}" for n, v in figures.items()
+                )
                 click.echo(f"{printable(str(key)):14} {shown}")
             continue
         click.echo(f"{words:14} {printable(_shown(name, value))}")
@@ -162,6 +164,8 @@ def _shown(name: str, value: Any) -> str:
         return "yes, so this run was free" if value else "no"
     if name == "without_privacy_PRIVATE_accuracy":
         return f"accuracy {100 * value:.1f} % by boosting (private: do not pass it on)"
+    if name == "predicted_as":
+        return ", ".join(f"{other} {n}" for other, n in value.items())
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):

@@ -37,7 +37,9 @@ def score_model(
 
 
 def _per_class(truth: Any, given: Any, names: list[str]) -> dict[str, Any]:
-    """Return recall, precision and number of records of each class."""
+    """Return recall, precision and number of records of each class, and how often it
+    was predicted as which.
+    """
     found = {}
     for name in names:
         there, said = truth == name, given == name
@@ -46,6 +48,9 @@ def _per_class(truth: Any, given: Any, names: list[str]) -> dict[str, Any]:
             "recall": both / max(1, int(there.sum())),
             "precision": both / max(1, int(said.sum())),
             "records": int(there.sum()),
+            "predicted_as": {
+                other: int((there & (given == other)).sum()) for other in names
+            },
         }
     return found
 

@@ -304,7 +304,8 @@ class PrivateClassifier(
         else:
             account.check(self.plan_.event)
             warn_of_noise(self)
-            published = self._learn(private, table, pool, account, self.plan_)
+            with self._sorted(private, account):
+                published = self._learn(private, table, pool, account, self.plan_)
         self._keep(published)
         self.events_, self.paid_before_ = account.events, account.paid_before
         self.certificate_ = certificate.of_classifier(
@@ -322,20 +323,6 @@ class PrivateClassifier(
         setting: Setting,
     ) -> Published:
         """Go from private records to a published model, by the chosen method."""
-        if isinstance(private, StreamedRecords):
-            self._sort_records(private, account)
-            with account.checkpoints() as private.checkpoints:
-                return self._learn_from(private, table, pool, account, setting)
-        return self._learn_from(private, table, pool, account, setting)
-
-    def _learn_from(
-        self,
-        private: PrivateRecords | StreamedRecords,
-        table: Table,
-        pool: Any,
-        account: Account,
-        setting: Setting,
-    ) -> Published:
         if self.method_ == "votes":
             return learn_by_votes(
                 self._panel(),

@@ -78,28 +78,28 @@ def warn_unsafe_use(model: Any) -> None:
             f"epsilon {model.epsilon:g} protects hardly anybody: probabilities may "
             f"change by a factor e^{model.epsilon:g}. Values up to 8 are usual.",
             PrivacyWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     if model.delta > _WEAK_DELTA:
         warnings.warn(
             f"delta {model.delta:g} is large: with that probability, anything about a "
             "person may come out. Take at most 1/(10 x number of people).",
             PrivacyWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     teachers, records = model.n_teachers, model.n_records
     if records is not None and teachers != "auto" and teachers > records:
         warnings.warn(
             f"There are more teachers ({teachers:,}) than records ({records:,}): most "
             "of them learn nothing.",
-            stacklevel=3,
+            stacklevel=4,
         )
     if in_model_selection():
         message = MODEL_SELECTION.format(epsilon=model.epsilon)
-        warnings.warn(message, PrivacyWarning, stacklevel=3)
+        warnings.warn(message, PrivacyWarning, stacklevel=4)
     if model.n_records is not None and model.delta * model.n_records >= 1:
         text = large_delta_message(model.delta, model.n_records)
-        warnings.warn(text, PrivacyWarning, stacklevel=3)
+        warnings.warn(text, PrivacyWarning, stacklevel=4)
 
 
 def warn_of_noise(model: Any) -> None:
@@ -108,14 +108,14 @@ def warn_of_noise(model: Any) -> None:
     if model.method_ == "votes" and (
         message := mostly_noise_message(model.n_teachers_, **sizes)
     ):
-        warnings.warn(message, stacklevel=3)
+        warnings.warn(message, stacklevel=4)
     plan = model.plan_
     if plan is not None and plan.name == "sparse-vector" and not plan.feasible:
         warnings.warn(
             f"About {plan.expected_answers:,} of {plan.n_points:,} public points will "
             "get a label: too few teachers for a sparse vector at this epsilon. "
             "mechanism='auto' answers more.",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
@@ -140,5 +140,5 @@ def warn_of_lacking_classes(model: Any) -> None:
             f"No {point} gets class {', '.join(lacking)}: it is rare, or there is "
             "too little signal. class_weight='balanced' predicts rare classes more "
             "often.",
-            stacklevel=4,
+            stacklevel=5,
         )

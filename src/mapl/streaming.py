@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from joblib import effective_n_jobs
@@ -86,9 +88,17 @@ class ReadsFiles(ReadsRecords):
         spool = Spool(self.spool)
         return StreamedRecords(source, reading, engine, spool, memory=memory)
 
-    def _sort_records(self, records: StreamedRecords, account: Account) -> None:
-        """Bring units together, where they must be: for teachers, and for persons."""
+    @contextmanager
+    def _sorted(self, records: Any, account: Account) -> Iterator[None]:
+        """Bring units together, where they must be: for teachers, and for persons. Keep
+        finished tasks, where the account outlives a crash.
+        """
+        if not isinstance(records, StreamedRecords):
+            yield
+            return
         if self.method_ in ("votes", "both"):
             records.partition(max(1, self.n_teachers_), salt=account.seed)
         elif records.grouped:
             records.partition(records.needed_buckets(), salt=account.seed)
+        with account.checkpoints() as records.checkpoints:
+            yield

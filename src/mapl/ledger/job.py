@@ -97,7 +97,7 @@ class Job:
                 "answers are available. To learn from these records, start a new fit "
                 "with another random_state: that is another release.",
                 PrivacyWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
 
     def check(self, event: Event) -> None:
@@ -274,7 +274,7 @@ class Job:
                 f"{self._dataset!r}. If they belong to other people, give them a name "
                 "of their own: the budget belongs to the name.",
                 PrivacyWarning,
-                stacklevel=6,
+                stacklevel=7,
             )
         others = [name for name in latest if name != self._dataset]
         if any(latest[name] == digest for name in others):
@@ -282,7 +282,7 @@ class Job:
                 "The same records have a budget under another name in this ledger. "
                 "Their privacy loss is the sum of both.",
                 PrivacyWarning,
-                stacklevel=6,
+                stacklevel=7,
             )
 
 

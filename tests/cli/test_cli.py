@@ -1,6 +1,8 @@
 """The commands, run as people run them, on files."""
 
+import io
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -166,8 +168,10 @@ def test_a_student_of_votes_alone_loads_and_predicts(
     assert signed["mechanism"] == "dissent"
     records = pd.read_csv(folder / "test.csv", dtype=str)
     path = out / "model.skops"
-    found = apart._predicted(path, bundle.load_model(path), records)
+    model = bundle.load_model(path)
+    found = apart._predicted(path, model, records)
     assert set(found["labels"]) <= {"no", "yes"}
+    assert sorted(bundle.column_names_of(model)) == ["age", "town"]
 
 
 def test_an_estimator_without_any_record_is_a_fit_too(
@@ -819,6 +823,11 @@ def test_a_folder_that_mapl_did_not_write_is_refused(
     out = ("--out", tmp_path / "labels.csv")
     message = run("predict", tmp_path, folder / "test.csv", *out, code=2).stderr
     assert "cannot be read as a model" in message
+    with pytest.raises(CertificateError, match="cannot be read as a model"):
+        bundle.load_model(model)
+    skops.io.dump({"a": Path}, model)
+    with pytest.raises(CertificateError, match="types that are not trusted"):
+        bundle.load_model(model)
     whole = skops.io.load(learned / "model.skops", trusted=sorted(TRUSTED_TYPES))
     whole.steps[-1][1].weights = np.ones((99, 1))
     skops.io.dump(whole, model)
@@ -845,6 +854,19 @@ def test_a_model_that_crashes_does_so_apart(
     assert set(found["labels"]) == {"no", "yes"}
     assert found["classes"] == ["no", "yes"]
     np.testing.assert_allclose(np.sum(found["shares"], axis=0), 1)
+    given, said = io.BytesIO(), io.BytesIO()
+    apart._send(given, pickle.dumps(records))
+    given.seek(0)
+    apart.serve(path, given, said)
+    said.seek(0)
+    assert json.loads(apart._receive(said) or b"")["columns"] == ["age", "town"]
+    assert json.loads(apart._receive(said) or b"")["labels"] == found["labels"]
+    many = pd.concat([records] * 2000)
+    with apart.ModelApart(path) as running:
+        running._process.kill()
+        running._process.wait()
+        with pytest.raises(CertificateError, match="crashed, or took too long"):
+            running.predict(many)
     with apart.ModelApart(path) as running:
         running._process.kill()
         with pytest.raises(CertificateError, match="crashed, or took too long"):
@@ -854,6 +876,10 @@ def test_a_model_that_crashes_does_so_apart(
         pytest.raises(CertificateError, match="crashed, or took too long"),
         apart.ModelApart(path),
     ):
+        pass
+    said_badly = "import os; os.write(1, b'\\3' + bytes(7) + b'{[x')"
+    monkeypatch.setattr(apart, "_START", said_badly)
+    with pytest.raises(CertificateError, match="crashed"), apart.ModelApart(path):
         pass
     monkeypatch.setattr(apart, "_START", "import os; os.write(1, b'x' * 8)")
     with pytest.raises(CertificateError, match="crashed"), apart.ModelApart(path):

@@ -680,3 +680,10 @@ def test_a_draft_needs_labels(tmp_path: Path) -> None:
     out = ("--target", "y", "--out", tmp_path / "s.json", "--sep", ";")
     message = run("schema", "draft", tmp_path / "x.csv", *out, code=2).stderr
     assert "has no label in column 'y'" in message
+
+
+def test_an_encoding_that_is_wrong_is_named(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "test.csv").write_bytes("age,town,rich\n1,Bäth,y\n".encode("latin-1"))
+    test = ("--test", tmp_path / "test.csv", "--encoding", "utf-8")
+    message = learn(folder, tmp_path / "out", *test, code=2).stderr
+    assert "Say its --encoding" in message

@@ -357,6 +357,11 @@ def test_one_unit_changes_one_chunk(
         assert sum(changed) == 1
 
 
+def test_records_without_copies_stay_in_their_buckets(tmp_path: Path) -> None:
+    found = chunk_contents(DATA[:300], tmp_path, None)
+    assert sum(len(codes) for _, codes in found) == 300
+
+
 def chunk_contents(frame: pd.DataFrame, folder: Path, groups: str | None) -> Any:
     frame.to_parquet(folder / "x.parquet", index=False, row_group_size=64)
     model = classifier(learner(), n_teachers=12)

@@ -14,7 +14,7 @@ import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -34,7 +34,7 @@ class _Worker:
     process: subprocess.Popen[bytes]
     line: Connection
     task: int | None = None
-    told: list[int] = field(default_factory=list)  # which call's shared value it has
+    call: int = 0  # whose shared value it has
 
     def send(self, message: Any) -> None:
         with suppress(OSError):  # a worker that is gone is noticed when we listen
@@ -115,8 +115,7 @@ class LocalEngine:
         for worker in self._workers:
             if left and worker.task is None:
                 worker.task = left.popleft()
-                known = worker.told == [self._calls]
-                worker.told = [self._calls]
+                known, worker.call = worker.call == self._calls, self._calls
                 worker.send((None if known else common, inputs[worker.task]))
 
     def _ready(self) -> list[_Worker]:

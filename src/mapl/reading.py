@@ -61,9 +61,7 @@ class ReadsRecords:
         self._dictionary = None if self.schema is None else Dictionary.read(self.schema)
         check_parameters(self, self._dictionary)
         self._seed = fixed_seed(self.random_state)
-        declared = self.classes
-        if declared is None and self._dictionary is not None:
-            declared = self._dictionary.classes or None
+        declared = self._declared_classes()
         if declared is None:
             raise ParameterError("classes must be declared to foresee a fit.")
         self.classes_ = declared_classes(declared)
@@ -73,6 +71,12 @@ class ReadsRecords:
             pool = validate_pool(self, X_public, reset=True)
         self._rehearse(*self._public_points(pool))
         return self.plan_
+
+    def _declared_classes(self) -> Any:
+        """Return the classes that the caller or the schema lists, None for none."""
+        if self.classes is None and self._dictionary is not None:
+            return self._dictionary.classes or None
+        return self.classes
 
     def _choose_method(self) -> str:
         return choose_method(
@@ -102,9 +106,7 @@ class ReadsRecords:
         if strict:
             y = checked_labels(y)
         records.check_lengths(X, y, groups)
-        declared = self.classes
-        if declared is None and self._dictionary is not None:
-            declared = self._dictionary.classes or None
+        declared = self._declared_classes()
         self.classes_, codes = classes_and_codes(y, declared)
         self._declared = declared is not None
         if X_public is not None:

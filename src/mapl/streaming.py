@@ -41,9 +41,7 @@ class ReadsFiles(ReadsRecords):
             )
         source = Source.of(files)
         bytes_of(self.memory or DEFAULT_MEMORY)  # or an error
-        declared = self.classes
-        if declared is None and self._dictionary is not None:
-            declared = self._dictionary.classes or None
+        declared = self._declared_classes()
         if declared is None:
             raise ParameterError("classes must be declared to learn from files.")
         self.classes_, self._declared = declared_classes(declared), True

@@ -48,6 +48,12 @@ class WorkerLostError(MaplError):
         )
 
 
+def without_chain(error: Exception) -> Exception:
+    """Return an error that another process can read, without the chain behind it."""
+    error.__traceback__ = error.__cause__ = error.__context__ = None
+    return error
+
+
 def make_engine(engine: Any, *, n_workers: int, address: str | None = None) -> Engine:
     """Return an engine by its name; one that is given is taken as it is."""
     if engine is None or engine == "local":

@@ -20,7 +20,7 @@ from typing import Any
 
 import cloudpickle
 
-from mapl.engines.engine import RETRIES, Work, WorkerLostError
+from mapl.engines.engine import RETRIES, Work, WorkerLostError, without_chain
 
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -161,11 +161,5 @@ def serve(descriptor: int) -> None:
             try:
                 answer: Any = (False, work(shared, each))
             except Exception as error:
-                answer = True, _plain(error)
+                answer = True, without_chain(error)
             line.send_bytes(cloudpickle.dumps(answer))
-
-
-def _plain(error: Exception) -> Exception:
-    """Return an error that another process can read, without the chain behind it."""
-    error.__traceback__ = error.__cause__ = error.__context__ = None
-    return error

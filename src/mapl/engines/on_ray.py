@@ -11,7 +11,7 @@ from typing import Any
 
 import cloudpickle
 
-from mapl.engines.engine import RETRIES, Work, WorkerLostError
+from mapl.engines.engine import RETRIES, Work, WorkerLostError, without_chain
 from mapl.errors import ParameterError
 
 
@@ -89,5 +89,4 @@ def _run(common: bytes, each: Any) -> tuple[bool, Any]:
     try:
         return False, work(shared, each)
     except Exception as error:
-        error.__traceback__ = error.__cause__ = error.__context__ = None
-        return True, error
+        return True, without_chain(error)

@@ -21,13 +21,14 @@ from mapl.errors import LedgerError, ParameterError, one_of
 from mapl.learners import seed_of
 from mapl.ledger.ledger import Ledger
 from mapl.planning.settings import setting_for
+from mapl.privacy.charged_dissent import ChargedDissent
 from mapl.privacy.events import from_json
 from mapl.privacy.sparse_vector import SparseVector
 from mapl.privacy.votes import ABSTAIN
 from mapl.publish.loading import PublishedModel, load
 from mapl.records.keys import record_keys
 from mapl.records.private import PrivateRecords
-from mapl.records.schema import Schema
+from mapl.records.schema import Column, Schema
 from mapl.records.table import canonical_table
 from mapl.release.online import OnlineLabeler, OnlineMechanism
 from mapl.teachers.known import is_known, silent_clone
@@ -209,8 +210,6 @@ class Panel:
 
     def _made(self, opening: dict[str, Any]) -> OnlineMechanism:
         """Return the mechanism of an opening, as it was paid for."""
-        from mapl.privacy.charged_dissent import ChargedDissent
-
         event: Any = from_json(opening["event"])
         if opening["mechanism"] == "sparse-vector":
             return SparseVector.from_event(event)
@@ -298,8 +297,6 @@ class Panel:
 
     @property
     def _schema(self) -> Schema:
-        from mapl.records.schema import Column
-
         kinds = self.public["columns"].items()
         return Schema({name: Column(kind) for name, kind in kinds})
 

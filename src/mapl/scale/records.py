@@ -30,7 +30,7 @@ from mapl.records.private import PrivateRecords, private_records
 from mapl.records.schema import Schema
 from mapl.records.sources import Part, Source
 from mapl.records.table import Table
-from mapl.scale.spool import Place, Spool, SpoolFiles, with_keys
+from mapl.scale.spool import Place, Spool, SpoolFiles, taken
 from mapl.scale.strays import Bucket, move_strays
 from mapl.teachers.voting import Checkpoints
 
@@ -382,16 +382,3 @@ def _sorted_into_buckets(by: _By, part: Part) -> tuple[int, dict[int, list[Place
 
     found = by.files.write("part", pieces())
     return n[0], found
-
-
-def taken(records: PrivateRecords, rows: Any) -> PrivateRecords:
-    """Return some of the records, with their keys."""
-    units = None if records.units is None else records.units[rows]
-    some = replace(
-        records,
-        table=records.table.take(rows),
-        codes=records.codes[rows],
-        units=units,
-        usable=records.usable[rows],
-    )
-    return with_keys(some, records.keys[rows])

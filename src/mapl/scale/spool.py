@@ -11,7 +11,7 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -219,3 +219,16 @@ def with_keys(records: PrivateRecords, keys: Words) -> PrivateRecords:
     """Return records whose keys are known."""
     records.__dict__["keys"] = keys
     return records
+
+
+def taken(records: PrivateRecords, rows: Any) -> PrivateRecords:
+    """Return some of the records, with their keys."""
+    units = None if records.units is None else records.units[rows]
+    some = replace(
+        records,
+        table=records.table.take(rows),
+        codes=records.codes[rows],
+        units=units,
+        usable=records.usable[rows],
+    )
+    return with_keys(some, records.keys[rows])

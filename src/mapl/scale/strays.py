@@ -16,7 +16,7 @@ from mapl.arrays import Bools, Ints, Words
 from mapl.records.keys import chunk_numbers, rows_by_chunk, with_copy_numbers
 from mapl.records.private import PrivateRecords
 from mapl.records.schema import Schema
-from mapl.scale.spool import Place, SpoolFiles
+from mapl.scale.spool import Place, SpoolFiles, taken, with_keys
 
 if TYPE_CHECKING:
     from mapl.scale.records import StreamedRecords
@@ -75,9 +75,6 @@ def move_strays(records: StreamedRecords, buckets: list[Bucket]) -> list[Bucket]
 
 def _moved(shared: Any, bucket: Bucket) -> tuple[int, dict[int, list[Place]]]:
     """Write the copies of a bucket that belong to others; most buckets have none."""
-    from mapl.scale.records import taken
-    from mapl.scale.spool import with_keys
-
     schema, firsts = shared
     units = with_copy_numbers(bucket.files.keys(bucket.places))
     own, chunk = bucket.own(units)

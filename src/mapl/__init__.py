@@ -29,6 +29,7 @@ _HOMES = {
     "PrivacyWarning": "mapl.errors",
     "PrivateClassifier": "mapl.estimator",
     "Query": "mapl.records.sources",
+    "NotOpenError": "mapl.errors",
     "RequestConflictError": "mapl.errors",
     "SoftAnswer": "mapl.privacy.answers",
     "SparseVector": "mapl.privacy.sparse_vector",

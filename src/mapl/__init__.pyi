@@ -7,6 +7,7 @@ from mapl.errors import LedgerCorruptedError as LedgerCorruptedError
 from mapl.errors import LedgerError as LedgerError
 from mapl.errors import MaplError as MaplError
 from mapl.errors import MechanismStateError as MechanismStateError
+from mapl.errors import NotOpenError as NotOpenError
 from mapl.errors import ParameterError as ParameterError
 from mapl.errors import PrivacyWarning as PrivacyWarning
 from mapl.errors import RequestConflictError as RequestConflictError

@@ -7,6 +7,7 @@ MaplError
 ├── LedgerError                     a ledger cannot be used as asked
 │   └── LedgerCorruptedError        a ledger is damaged, or an old copy of itself
 ├── MechanismStateError             a running mechanism was copied, forked or pickled
+├── NotOpenError                    a panel that is asked is not open
 ├── RequestConflictError            a request's name was used before for another one
 └── UnsupportedEventError           an event this version cannot account for
 
@@ -53,6 +54,10 @@ class LedgerCorruptedError(LedgerError):
 
 class MechanismStateError(MaplError):
     """A running mechanism was about to exist twice; nothing was released."""
+
+
+class NotOpenError(MaplError):
+    """A panel was asked before it was opened, or after it was closed."""
 
 
 class RequestConflictError(MaplError):

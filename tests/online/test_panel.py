@@ -21,16 +21,17 @@ from mapl.errors import (
     BudgetExceededError,
     LedgerError,
     MechanismStateError,
+    NotOpenError,
     ParameterError,
     RequestConflictError,
 )
-from mapl.ledger.job import Job
-from mapl.online.panel import train_panel
+from mapl.ledger.online import OnlineJob
+from mapl.online.training import train_panel
 from mapl.privacy.sparse_vector import SparseVector
 from mapl.records.private import private_records
 from mapl.records.schema import Schema
 from mapl.records.table import canonical_table
-from mapl.release.online import OnlineLabeler
+from mapl.release.online import OnlineLabeler, Request
 
 N, K = 4000, 300
 
@@ -84,7 +85,7 @@ def panel(tmp_path: Path) -> Panel:
 def test_a_panel_answers_where_teachers_agree(tmp_path: Path, url: str) -> None:
     panel = make_panel(tmp_path / "panel", url)
     assert Ledger(panel.public["ledger"]).balance("d").epsilon_spent == 0
-    with pytest.raises(ParameterError, match="is not open"):
+    with pytest.raises(NotOpenError, match="is not open"):
         panel.ask(CLEAR)
     panel.open(epsilon=4, cutoff=2)
     assert Ledger(panel.public["ledger"]).balance("d").epsilon_spent > 3
@@ -206,7 +207,7 @@ def test_processes_take_turns(tmp_path: Path) -> None:
     assert panel.show()["requests_answered"] == 15
 
 
-@pytest.mark.parametrize("moment", ["commit_question", "commit_reply"])
+@pytest.mark.parametrize("moment", ["commit_questions", "commit_replies"])
 @pytest.mark.parametrize("mechanism", ["sparse-vector", "dissent"])
 def test_a_killed_request_is_asked_again(
     tmp_path: Path, mechanism: str, moment: str
@@ -219,7 +220,7 @@ def test_a_killed_request_is_asked_again(
         def killed(*_: Any) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
-        setattr(Job, moment, killed)
+        setattr(OnlineJob, moment, killed)
         Panel.load(panel.folder).ask(CLEAR, id="x")
 
     child = get_context("fork").Process(target=run)
@@ -235,7 +236,7 @@ def test_hidden_noise_is_refused(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/budget.db"
     ledger = Ledger(url, create=True)
     ledger.create("d", epsilon=9, delta=1e-3)
-    job = ledger.job("d", b"x", delta=1e-5)
+    job = ledger.online_job("d", b"x", delta=1e-5)
     job.begin(0)
     labeler = OnlineLabeler(
         job,
@@ -247,7 +248,7 @@ def test_hidden_noise_is_refused(tmp_path: Path) -> None:
     assert repr(labeler) == "OnlineLabeler()"
     votes = np.ones((200, 1), dtype=np.int64)
     with pytest.raises(MechanismStateError, match="without hidden noise"):
-        labeler.ask("a", b"", lambda: votes, None, n_classes=2)
+        labeler.ask([Request("a", b"", 1, "me")], votes, None, n_classes=2)
 
 
 def run(*args: Any, code: int = 0) -> Any:

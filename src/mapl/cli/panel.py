@@ -83,7 +83,7 @@ def train(
     This costs nothing: nothing leaves the machine. The panel is bound to its data set.
     """
     from mapl.cli.learn import estimator_by_name
-    from mapl.online.panel import train_panel
+    from mapl.online.training import train_panel
     from mapl.records.labels import classes_and_codes
     from mapl.records.private import private_records
 

@@ -6,7 +6,7 @@ import platform
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,7 +23,6 @@ from mapl.ledger.rules import check_price
 from mapl.ledger.secrecy import FolderOfCheckpoints, checkpoint_folder
 from mapl.ledger.store import Row, Store
 from mapl.ledger.transaction import Transaction
-from mapl.ledger.turns import turn
 from mapl.privacy.events import Event, from_json
 
 State = dict[str, Any]
@@ -54,6 +53,7 @@ class Job:
         self.delta = probability(delta=delta)
         self.events: list[Event] = []
         self.rows: list[int] = []
+        self._first_number = 1  # of the charge, among the rows of the data set
         self.paid_before = False
         self.seed = 0
         self._other_records = False
@@ -128,22 +128,34 @@ class Job:
                 )
         self.events.append(event)
         self.rows.append(row["seq"])
+        self._first_number = row["number"]
 
     def stored_step(self, step: int | str) -> StoredStep | None:
-        """Return what an earlier run of this job committed of a step.
+        """Return what an earlier run of this job committed of a step."""
+        return self.stored_steps([step])[0]
+
+    def stored_steps(self, steps: Sequence[int | str]) -> list[StoredStep | None]:
+        """Return what was committed of some steps before.
 
         Refuse to go on without a reply where rows are missing (a lost reply would be
         drawn a second time), or with other records.
         """
         with Transaction(self._store) as transaction:
-            ask, reply = (
-                transaction.requested(self._dataset, f"{self._request}/{part}")
-                for part in (f"{step}", f"{step}/reply")
-            )
-            if reply is None:
-                transaction.refuse_gaps(since=min(self.rows, default=1))
-        if reply is None:
+            found = [
+                [
+                    transaction.requested(self._dataset, f"{self._request}/{part}")
+                    for part in (f"{step}", f"{step}/reply")
+                ]
+                for step in steps
+            ]
+            unanswered = any(reply is None for _, reply in found)
+            if unanswered:
+                transaction.refuse_gaps(self._dataset, since=self._first_number)
+        if unanswered:
             self._refuse_other_records()
+        return [self._stored(ask, reply) for ask, reply in found]
+
+    def _stored(self, ask: Row | None, reply: Row | None) -> StoredStep | None:
         if ask is None:
             return None
         # A step without a reply starts again: nothing of it has left. It uses the state
@@ -188,23 +200,6 @@ class Job:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    @contextmanager
-    def turn(self) -> Iterator[None]:
-        """Wait until no other process asks this job, and keep it so."""
-        with turn(self._store, self._request):
-            yield
-
-    def latest_state(self) -> State | None:
-        """Return the state that the newest question or reply of this job left."""
-        with Transaction(self._store) as transaction:
-            row = transaction.latest(self._dataset, f"{self._request}/ask/")
-        return None if row is None else self._state_of(row)
-
-    def n_replies(self) -> int:
-        """Return how many questions were answered. Public."""
-        with Transaction(self._store) as transaction:
-            return transaction.count_replies(self._dataset, f"{self._request}/ask/")
-
     def receipt(self) -> dict[str, Any]:
         """Return what a certificate says of the ledger. Public."""
         return {"id": self._store.id, "dataset": self._dataset, "rows": self.rows}
@@ -226,15 +221,16 @@ class Job:
         kind: str,
         state: State,
         blob: bytes = b"",
+        **note: Any,
     ) -> Row:
-        """Append a row that costs nothing.
+        """Append a row that costs nothing, with a note that may be shown.
 
         It has no time: that of the first row would tell how long training took.
         """
         request = self._request + part
         new = {"kind": kind, "request": request, "loss": 0, "delta": 0, "blob": blob}
         new["sealed"] = self._store.cipher.seal(json.dumps(state), request)
-        new["public"] = json.dumps({"who": who_and_when()["who"]})
+        new["public"] = json.dumps({"who": who_and_when()["who"], **note})
         return transaction.append(_following_row(last) | new)
 
     def _state_of(self, row: Row) -> State:

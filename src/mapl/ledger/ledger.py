@@ -32,6 +32,7 @@ from mapl.ledger.files import (
     state_folder,
 )
 from mapl.ledger.job import Job, who_and_when
+from mapl.ledger.online import OnlineJob
 from mapl.ledger.rules import DELTA_UNIT, RULES
 from mapl.ledger.store import NO_LEDGER, Row, Store
 from mapl.ledger.tables import APPEND_ONLY, ENTRIES, META, TABLES, VERSION
@@ -155,8 +156,16 @@ class Ledger:
         what : str
             A note for the history. Public.
         """
-        request = self.store.keyed_digest(content)
-        return Job(self.store, str.__str__(dataset), request, delta=delta, what=what)
+        return Job(*self._request(dataset, content), delta=delta, what=what)
+
+    def online_job(
+        self, dataset: str, content: bytes, *, delta: float, what: str = ""
+    ) -> OnlineJob:
+        """Return a job that is asked for as long as its budget lasts, as `job`."""
+        return OnlineJob(*self._request(dataset, content), delta=delta, what=what)
+
+    def _request(self, dataset: str, content: bytes) -> tuple[Store, str, str]:
+        return self.store, str.__str__(dataset), self.store.keyed_digest(content)
 
     def records_digest(self, keys: Words) -> str:
         """Return a keyed digest of a set of records, whatever their order.
@@ -196,6 +205,15 @@ class Ledger:
                 return
             after = rows[-1]["seq"]
             yield from map(_public_part, rows)
+
+    def newest_answers(self, dataset: str, *, n: int) -> list[dict[str, Any]]:
+        """Return the last questions that a panel answered, newest first. Public: when,
+        by whom, how many queries, and how many answers were withheld.
+        """
+        with Transaction(self.store) as transaction:
+            rows = transaction.newest_replies(dataset, n)
+        shown = [json.loads(row["public"]) for row in rows]
+        return [one for one in shown if "asked_at" in one]
 
     def verify(self) -> int:
         """Check every row and the whole chain; return the number of rows."""

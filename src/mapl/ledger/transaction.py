@@ -174,6 +174,12 @@ class Transaction(WriteLock):
         row = self.connection.execute(newest).fetchone()
         return None if row is None else self._checked(self._row(row))
 
+    def newest_replies(self, dataset: str, n: int) -> list[Row]:
+        """Return the last replies to a data set's questions, newest first."""
+        query = SELECT.where(ENTRIES.c.dataset == dataset, ENTRIES.c.kind == "reply")
+        found = query.order_by(ENTRIES.c.number.desc()).limit(n)
+        return [self._checked(self._row(r)) for r in self.connection.execute(found)]
+
     def count_replies(self, dataset: str, prefix: str) -> int:
         """Return how many replies have a request that begins like this."""
         query = sa.select(sa.func.count()).where(
@@ -183,10 +189,12 @@ class Transaction(WriteLock):
         )
         return int(self.connection.execute(query).scalar_one())
 
-    def refuse_gaps(self, since: int = 1) -> None:
-        """Refuse a ledger that lacks a row between this one and its last."""
-        query = sa.select(sa.func.count(), sa.func.max(ENTRIES.c.seq))
-        found = self.connection.execute(query.where(ENTRIES.c.seq >= since)).one()
+    def refuse_gaps(self, dataset: str | None = None, *, since: int = 1) -> None:
+        """Refuse a ledger, or a data set, that lacks a row since this number."""
+        column = ENTRIES.c.seq if dataset is None else ENTRIES.c.number
+        where = [] if dataset is None else [ENTRIES.c.dataset == dataset]
+        query = sa.select(sa.func.count(), sa.func.max(column))
+        found = self.connection.execute(query.where(column >= since, *where)).one()
         if found[0] != (found[1] or since - 1) - since + 1:
             raise LedgerCorruptedError(
                 f"Rows of {self.store.url} are missing. Restore the newest backup "

@@ -7,19 +7,27 @@ encrypted under the ledger's key and bound to its data set.
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mapl.arrays import Array, Ints
-from mapl.errors import LedgerError, ParameterError, one_of
-from mapl.learners import seed_of
+from mapl.arrays import Ints
+from mapl.errors import (
+    LedgerError,
+    MaplError,
+    NotOpenError,
+    ParameterError,
+    one_of,
+)
+from mapl.ledger.job import who_and_when
 from mapl.ledger.ledger import Ledger
+from mapl.online.encoder import QuickEncoder
+from mapl.online.folder import FORM, PUBLIC, SECRET, read_public, write_for_owner
 from mapl.planning.settings import setting_for
 from mapl.privacy.charged_dissent import ChargedDissent
 from mapl.privacy.events import from_json
@@ -27,17 +35,12 @@ from mapl.privacy.sparse_vector import SparseVector
 from mapl.privacy.votes import ABSTAIN
 from mapl.publish.loading import PublishedModel, load
 from mapl.records.keys import record_keys
-from mapl.records.private import PrivateRecords
 from mapl.records.schema import Column, Schema
-from mapl.records.table import canonical_table
-from mapl.release.online import OnlineLabeler, OnlineMechanism
-from mapl.teachers.known import is_known, silent_clone
+from mapl.records.table import canonical_table, joined
+from mapl.release.online import OnlineLabeler, OnlineMechanism, Outcome, Request
 from mapl.teachers.panel import Panel as Teachers
-from mapl.teachers.training import train
 
-FORM = "mapl panel/1"
 MECHANISMS = ("sparse-vector", "dissent")
-_PUBLIC, _SECRET = "panel.json", "teachers.bin"
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,15 @@ class Answers:
 
     labels: list[Any]
     abstained: list[bool]
+
+
+@dataclass(frozen=True, repr=False)
+class Question:
+    """Records to ask about, under a name; ``by`` says who asks."""
+
+    records: Any
+    id: str | None = None
+    by: str = ""
 
 
 class Panel:
@@ -75,25 +87,14 @@ class Panel:
         self._ledger = Ledger(public["ledger"])
         self._teachers: Teachers | None = None
         self._opened: tuple[int, OnlineLabeler] | None = None
-        self._guess: PublishedModel | None = None
+        self._guess: tuple[str, PublishedModel] | None = None  # and where it is
         self._seed, self._digest = 0, ""
 
     @classmethod
     def load(cls, folder: str | Path) -> Panel:
         """Load the panel in a folder; its teachers are read when they are asked."""
         folder = Path(folder)
-        try:
-            public = json.loads((folder / _PUBLIC).read_text())
-            form = public["form"]
-        except (OSError, ValueError, TypeError, KeyError):
-            raise ParameterError(
-                f"{folder} holds no panel. Make one: mapl panel train"
-            ) from None
-        if form != FORM:
-            raise ParameterError(
-                f"Panel form {form!r:.40} is unknown to this version. Upgrade mapl."
-            )
-        return cls(folder, public)
+        return cls(folder, read_public(folder))
 
     # Opening ----------------------------------------------------------------------
 
@@ -123,6 +124,7 @@ class Panel:
             A published model: teachers that agree with it pay nothing.
         """
         one_of(*MECHANISMS, mechanism=mechanism)
+        self.refresh()
         if self.is_open:
             raise ParameterError(f"{self.folder} is open. Close it first.")
         if guess is not None and mechanism != "dissent":
@@ -143,8 +145,7 @@ class Panel:
             self._check_guess(load(guess))
         changed = {**self.public, "openings": [*self.public["openings"], opening]}
         self._labeler(opening)
-        _write(self.folder / _PUBLIC, json.dumps(changed, indent=2).encode())
-        self.public = changed
+        self._write_public(changed)
         return opening
 
     def _refuse_hopeless(self, made: OnlineMechanism) -> None:
@@ -160,11 +161,16 @@ class Panel:
 
     def close(self) -> None:
         """Answer nothing more; what was paid is not given back."""
+        self.refresh()
         if not self.is_open:
             raise ParameterError(f"{self.folder} is not open.")
         openings = [{**o, "closed": True} for o in self.public["openings"]]
-        self.public = {**self.public, "openings": openings}
-        _write(self.folder / _PUBLIC, json.dumps(self.public, indent=2).encode())
+        self._write_public({**self.public, "openings": openings})
+
+    def _write_public(self, changed: dict[str, Any]) -> None:
+        shown = json.dumps(changed, indent=2).encode()
+        write_for_owner(self.folder / PUBLIC, shown)
+        self.public = changed
 
     @property
     def is_open(self) -> bool:
@@ -174,6 +180,7 @@ class Panel:
 
     def show(self) -> dict[str, Any]:
         """Return what may be known of the panel, and of its answers so far."""
+        self.refresh()
         shown = {
             "dataset": self.public["dataset"],
             "estimator": self.public["estimator"],
@@ -232,7 +239,7 @@ class Panel:
         self._read_secret()
         request = json.dumps([FORM, self.public["id"], opening["number"]]).encode()
         request += json.dumps(opening["event"], sort_keys=True).encode()
-        job = self._ledger.job(
+        job = self._ledger.online_job(
             self.public["dataset"],
             request,
             delta=opening["delta"],
@@ -241,7 +248,7 @@ class Panel:
         )
         bound = self.public["id"].encode()
         job.begin(self._seed, data=self._digest, assignment=lambda _: bound)
-        return OnlineLabeler(job, lambda: self._made(opening))
+        return OnlineLabeler(job, lambda: self._made(opening), panel=self.public["id"])
 
     # Asking -----------------------------------------------------------------------
 
@@ -256,35 +263,68 @@ class Panel:
             Names the request. The same name and records again return the same answer,
             for nothing; other records under that name are refused.
         """
+        (found,) = self.ask_together([Question(X, id)])
+        if isinstance(found, MaplError):
+            raise found
+        return found
+
+    def ask_together(self, questions: Sequence[Question]) -> list[Answers | MaplError]:
+        """Return answers to several questions, which are answered as if one by one:
+        teachers vote once, and the ledger is written once.
+        """
+        self.refresh()
         if not self.is_open:
-            raise ParameterError(f"{self.folder} is not open. Open it: mapl panel open")
+            raise NotOpenError(
+                f"The panel {self.folder.name} is not open. Open it: mapl panel open"
+            )
         opening = self.public["openings"][-1]
-        table = canonical_table(X, self._schema)
         labeler = self._labeler(opening)
-        classes = np.array(self.public["classes"], dtype=object)
-
-        def votes() -> Any:
-            assert self._teachers is not None
-            return self._teachers.ask(self._encoder.transform(table.data))
-
-        codes = labeler.ask(
-            secrets.token_hex(16) if id is None else str(id),
-            record_keys(table, None).tobytes(),
-            votes,
+        tables = [canonical_table(one.records, self._schema) for one in questions]
+        table = joined(tables)
+        keys = record_keys(table, None)
+        ends = np.cumsum([len(one) for one in tables])
+        requests = [
+            Request(
+                secrets.token_hex(16) if one.id is None else str(one.id),
+                own.tobytes(),
+                len(own),
+                one.by or who_and_when()["who"],
+            )
+            for one, own in zip(questions, np.split(keys, ends[:-1]), strict=True)
+        ]
+        assert self._teachers is not None
+        outcomes = labeler.ask(
+            requests,
+            self._teachers.ask(self._encoder.transform(table)),
             self._guesses(opening, table.data),
-            n_classes=len(classes),
+            n_classes=len(self.public["classes"]),
         )
-        labels = [None if c == ABSTAIN else classes[c] for c in codes.tolist()]
+        return [self._as_answers(outcome) for outcome in outcomes]
+
+    def _as_answers(self, outcome: Outcome) -> Answers | MaplError:
+        if isinstance(outcome, MaplError):
+            return outcome
+        classes = self.public["classes"]
+        labels = [None if c == ABSTAIN else classes[c] for c in outcome.tolist()]
         return Answers(labels, [label is None for label in labels])
+
+    def refresh(self) -> None:
+        """See what another process did with the panel: opened it, or closed it."""
+        public = read_public(self.folder)
+        if public["id"] != self.public["id"]:
+            raise ParameterError(
+                f"{self.folder} holds another panel than it did. Load it again."
+            )
+        self.public = public
 
     def _guesses(self, opening: dict[str, Any], records: Any) -> Ints | None:
         """Return what a published model says of records, as class numbers."""
         if opening["guess"] is None:
             return None
-        if self._guess is None:
-            self._guess = load(opening["guess"])
+        if self._guess is None or self._guess[0] != opening["guess"]:
+            self._guess = opening["guess"], load(opening["guess"])
         index = {str(label): i for i, label in enumerate(self.public["classes"])}
-        given = self._guess.predict(records)
+        given = self._guess[1].predict(records)
         return np.array([index[str(label)] for label in given.tolist()], np.int64)
 
     def _check_guess(self, model: PublishedModel) -> None:
@@ -305,7 +345,7 @@ class Panel:
         if self._teachers is not None:
             return
         place = f"panel/{self.public['id']}/{self.public['dataset']}".encode()
-        sealed = (self.folder / _SECRET).read_bytes()
+        sealed = (self.folder / SECRET).read_bytes()
         data = self._ledger.store.cipher.decrypt(sealed, place)
         if data is None:
             raise LedgerError(
@@ -315,85 +355,10 @@ class Panel:
         # It was encrypted with the holder's own key: nobody else made this pickle.
         kept = pickle.loads(data)  # noqa: S301
         self._seed, self._digest = kept["seed"], kept["digest"]
-        self._encoder = kept["encoder"]
+        self._encoder = QuickEncoder(kept["encoder"])
         self._teachers = Teachers(
             kept["teachers"], n_classes=len(self.public["classes"])
         )
 
     def __repr__(self) -> str:
         return f"Panel({str(self.folder)!r})"
-
-
-def train_panel(
-    folder: Path,
-    estimator: Any,
-    private: PrivateRecords,
-    *,
-    public: Any,
-    schema: Schema,
-    classes: Array,
-    n_teachers: int,
-    ledger: str,
-    dataset: str,
-    seed: int | None = None,
-) -> Panel:
-    """Train teachers and keep them, encrypted. Costs nothing: nothing leaves.
-
-    ``private`` are records in the types of ``schema``, ``public`` a cast table of
-    public ones, which decide how columns become numbers.
-    """
-    estimator = silent_clone(estimator)
-    if not is_known(estimator):
-        raise ParameterError(
-            "A panel keeps models, so estimator must be one of scikit-learn's own."
-        )
-    opened = Ledger(ledger)
-    opened.balance(dataset)  # or an error that says what to do
-    if folder.exists():
-        raise ParameterError(f"{folder} is there already. Take another folder.")
-    encoder, _ = schema.fit_encoder(public)
-    salt = seed_of(seed)
-    teachers = train(
-        estimator,
-        np.asarray(encoder.transform(private.table.data)),
-        private.codes,
-        private.chunks(n_teachers, salt=salt),
-        labels=classes,
-        random_state=salt,
-    )
-    kept = {
-        "teachers": teachers,
-        "encoder": encoder,
-        "seed": salt,
-        "digest": opened.records_digest(private.digests()),
-    }
-    shown = {
-        "form": FORM,
-        "id": secrets.token_hex(16),
-        "ledger": ledger,
-        "dataset": dataset,
-        "estimator": type(estimator).__name__,
-        "n_teachers": n_teachers,
-        "classes": [
-            c if isinstance(c, str | int) else str(c) for c in classes.tolist()
-        ],
-        "columns": {str(n): c.kind for n, c in schema.columns.items()},
-        "openings": [],
-    }
-    place = f"panel/{shown['id']}/{dataset}".encode()
-    folder.mkdir(parents=True, mode=0o700)
-    sealed = opened.store.cipher.encrypt(pickle.dumps(kept), place)
-    _write(folder / _SECRET, sealed)
-    _write(folder / _PUBLIC, json.dumps(shown, indent=2).encode())
-    return Panel(folder, shown)
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write a file for its owner alone: all of it, or the old one stays."""
-    part = path.with_name(f".{path.name}.part")
-    descriptor = os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)

@@ -18,7 +18,7 @@ from mapl.records import cells
 from mapl.records.columns import KINDS, convert
 from mapl.records.containers import cells_of, columns_of, container_kind
 
-_MISSING_TEXT = "(missing)"
+MISSING_TEXT = "(missing)"
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Schema:
 
         scale = make_pipeline(SimpleImputer(keep_empty_features=True), StandardScaler())
         codes = make_pipeline(
-            SimpleImputer(strategy="constant", fill_value=_MISSING_TEXT),
+            SimpleImputer(strategy="constant", fill_value=MISSING_TEXT),
             OneHotEncoder(
                 handle_unknown="ignore",
                 sparse_output=False,

@@ -10,6 +10,7 @@ Proof: docs/proofs/partition.md
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -100,6 +101,16 @@ class Table:
         """Return some of the records."""
         columns = [column[rows] for column in self.columns]
         return Table(self.schema, columns, self.readable[rows])
+
+
+def joined(tables: Sequence[Table]) -> Table:
+    """Return the records of several tables of one schema, one after the other."""
+    if len(tables) == 1:
+        return tables[0]
+    parts = zip(*(table.columns for table in tables), strict=True)
+    columns = [np.concatenate(part) for part in parts]
+    readable = np.concatenate([table.readable for table in tables])
+    return Table(tables[0].schema, columns, readable)
 
 
 def is_missing(column: Array, kind: str) -> Bools:

@@ -7,32 +7,66 @@ name of a request binds its content to its reply.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 
 import numpy as np
 
 from mapl.arrays import Integers, Ints
-from mapl.errors import BudgetExceededError, MechanismStateError, RequestConflictError
-from mapl.ledger.job import Job
+from mapl.errors import (
+    BudgetExceededError,
+    MaplError,
+    MechanismStateError,
+    RequestConflictError,
+)
+from mapl.ledger.online import OnlineJob
 from mapl.privacy.charged_dissent import ChargedDissent
 from mapl.privacy.events import Event
 from mapl.privacy.sparse_vector import SparseVector
-from mapl.privacy.votes import Votes
+from mapl.privacy.votes import ABSTAIN, Votes
 
 OnlineMechanism = SparseVector | ChargedDissent
 _SURE = 2  # noise scales that the largest count must lead by
+
+
+@dataclass(frozen=True, repr=False)
+class Request:
+    """Some queries that are asked together under one name.
+
+    The same name and content again get the stored labels; other content is refused.
+    """
+
+    name: str
+    content: bytes  # tells these queries from all others
+    n_queries: int
+    by: str  # who asks; public
+
+    @property
+    def step(self) -> str:
+        """Its name in the ledger."""
+        return f"ask/{sha256(self.name.encode()).hexdigest()}"
+
+    @property
+    def digest(self) -> bytes:
+        """Binds its content to its reply."""
+        return sha256(self.content).digest()
+
+
+Outcome = Ints | MaplError  # labels, ABSTAIN for none; or why there are none
 
 
 class OnlineLabeler:
     """Answers queries by the votes of teachers, from a budget that was paid for.
 
     ``make`` returns the mechanism as it was opened; its running state is kept in the
-    ledger, so that several processes may answer in turn.
+    ledger, so that several processes may answer in turn. ``panel`` names it in notes.
     """
 
-    def __init__(self, job: Job, make: Callable[[], OnlineMechanism]) -> None:
-        self._job, self._make = job, make
+    def __init__(
+        self, job: OnlineJob, make: Callable[[], OnlineMechanism], *, panel: str = ""
+    ) -> None:
+        self._job, self._make, self._panel = job, make, panel
 
     def open(self) -> Event:
         """Charge the whole price of the mechanism, once."""
@@ -42,36 +76,83 @@ class OnlineLabeler:
 
     def ask(
         self,
-        name: str,
-        content: bytes,
-        votes: Callable[[], Integers],
+        requests: Sequence[Request],
+        votes: Integers,
         guess: Ints | None,
         *,
         n_classes: int,
-    ) -> Ints:
-        """Return the labels of some queries, ABSTAIN for none.
+    ) -> list[Outcome]:
+        """Return what becomes of some requests, whose queries are the columns of
+        ``votes`` one request after the other.
 
-        ``name`` identifies the request. The same name and content again return the
-        stored labels; with other content it is refused.
+        They are answered as if one by one, and committed together.
         """
-        step = f"ask/{sha256(name.encode()).hexdigest()}"
-        digest = sha256(content).digest()
+        ends = np.cumsum([0, *(request.n_queries for request in requests)])
         with self._job.turn():
-            stored = self._job.stored_step(step)
-            if stored is not None and stored.question != digest:
-                raise RequestConflictError(name)
-            if stored is not None and stored.reply is not None:
-                return _unpack(stored.reply)
-            mechanism = self._running()
-            if isinstance(mechanism, SparseVector) and mechanism.halted:
-                raise BudgetExceededError(
-                    "This panel has withheld as many answers as were paid for. Open it "
-                    "again to go on. Nothing was released."
-                )
-            asked = Votes.from_predictions(votes(), n_classes=n_classes)
-            labels = self._draw(mechanism, asked, guess, step, digest)
-            state, reply = mechanism.state(), _pack(labels)
-            return _unpack(self._job.commit_reply(step, state, reply)[1])
+            settled, fresh = self._sorted(requests)
+            if fresh:
+                rows = [np.arange(ends[i], ends[i + 1]) for i in fresh]
+                picked = np.concatenate(rows)
+                asked = Votes.from_predictions(votes[:, picked], n_classes=n_classes)
+                guesses = None if guess is None else guess[picked]
+                new = [requests[i] for i in fresh]
+                settled |= self._answered(new, asked, guesses)
+        return [settled[request.step, request.digest] for request in requests]
+
+    def _sorted(
+        self, requests: Sequence[Request]
+    ) -> tuple[dict[tuple[str, bytes], Outcome], list[int]]:
+        """Return what is settled already, by name and content; and which are new."""
+        stored = self._job.stored_steps([request.step for request in requests])
+        settled: dict[tuple[str, bytes], Outcome] = {}
+        fresh: dict[str, int] = {}
+        for i, (request, found) in enumerate(zip(requests, stored, strict=True)):
+            first = fresh.get(request.step)
+            known = found.question if found else None
+            if first is not None:
+                known = requests[first].digest
+            if known is not None and known != request.digest:
+                conflict = RequestConflictError(request.name)
+                settled[request.step, request.digest] = conflict
+            elif found is not None and found.reply is not None:
+                settled[request.step, request.digest] = _unpack(found.reply)
+            elif first is None:
+                fresh[request.step] = i
+        return settled, list(fresh.values())
+
+    def _answered(
+        self, requests: list[Request], votes: Votes, guess: Ints | None
+    ) -> dict[tuple[str, bytes], Outcome]:
+        """Draw and commit the labels of new requests."""
+        mechanism = self._running()
+        if isinstance(mechanism, SparseVector) and mechanism.halted:
+            spent = BudgetExceededError(
+                "This panel has withheld as many answers as were paid for. Open it "
+                "again to go on. Nothing was released."
+            )
+            return {(request.step, request.digest): spent for request in requests}
+        asked = {request.step: request.digest for request in requests}
+        labels = self._draw(mechanism, votes, guess, asked)
+        ends = np.cumsum([request.n_queries for request in requests])
+        parts = dict(zip(requests, np.split(labels, ends[:-1]), strict=True))
+        self._job.commit_replies(
+            {one.step: _pack(part) for one, part in parts.items()},
+            mechanism.state(),
+            {
+                request.step: self._note(request, part)
+                for request, part in parts.items()
+            },
+        )
+        return {(one.step, one.digest): part for one, part in parts.items()}
+
+    def _note(self, request: Request, labels: Ints) -> dict[str, str | int]:
+        """Return what may be shown of a request that was answered."""
+        return {
+            "panel": self._panel,
+            "by": request.by,
+            "queries": len(labels),
+            "abstained": int(np.count_nonzero(labels == ABSTAIN)),
+        }
 
     def _running(self) -> OnlineMechanism:
         """Return the mechanism in the state that the last question left."""
@@ -85,11 +166,10 @@ class OnlineLabeler:
         mechanism: OnlineMechanism,
         votes: Votes,
         guess: Ints | None,
-        step: str,
-        digest: bytes,
+        asked: dict[str, bytes],
     ) -> Ints:
         def commit() -> None:
-            self._job.commit_question(step, mechanism.state(), digest)
+            self._job.commit_questions(asked, mechanism.state())
 
         if isinstance(mechanism, ChargedDissent):
             answer = mechanism.answer(votes, guess, before_draw=commit)

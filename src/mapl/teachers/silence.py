@@ -8,10 +8,11 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 
 import joblib
 import numpy as np
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 
 def seed_everything(*seed: int) -> None:
@@ -33,6 +34,14 @@ def _generators_restored() -> Iterator[None]:
         np.random.set_state(states[1])  # noqa: NPY002
 
 
+@lru_cache(maxsize=1)
+def _numerical_libraries(n_modules: int) -> ThreadpoolController:
+    """Return the libraries that have threads; looking for them takes milliseconds, so
+    it is done only when modules were imported since.
+    """
+    return ThreadpoolController()
+
+
 _lock = threading.RLock()
 _depth = 0
 
@@ -43,8 +52,7 @@ def teacher_surroundings() -> Iterator[None]:
 
     The last bits of a result depend on the number of threads, and workers that a
     learner starts would live on. Warning filters belong to the process, so one thread
-    enters at a time. Entered again inside, it does nothing: looking for the numerical
-    libraries takes milliseconds.
+    enters at a time.
     """
     global _depth
     with _lock:
@@ -56,7 +64,7 @@ def teacher_surroundings() -> Iterator[None]:
             with (
                 warnings.catch_warnings(),
                 np.errstate(all="ignore"),
-                threadpool_limits(1),
+                _numerical_libraries(len(sys.modules)).limit(limits=1),
                 joblib.parallel_config("sequential"),
                 _generators_restored(),
             ):

@@ -20,7 +20,9 @@ from mapl.cli import (
     plan,
     predict,
     schema,
+    serve,
     sketch,
+    token,
 )
 
 
@@ -56,6 +58,8 @@ for _command in (
     plan.plan,
     ledger.ledger,
     panel.panel,
+    serve.serve,
+    token.token,
     check.clean,
     demo.demo,
 ):

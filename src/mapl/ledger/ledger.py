@@ -211,9 +211,14 @@ class Ledger:
         by whom, how many queries, and how many answers were withheld.
         """
         with Transaction(self.store) as transaction:
-            rows = transaction.newest_replies(dataset, n)
+            rows = transaction.newest(dataset, "reply", n)
         shown = [json.loads(row["public"]) for row in rows]
         return [one for one in shown if "asked_at" in one]
+
+    def charges(self, dataset: str, *, n: int = 50) -> list[dict[str, Any]]:
+        """Return what was last charged to a data set, newest first."""
+        with Transaction(self.store) as transaction:
+            return [*map(_public_part, transaction.newest(dataset, "charge", n))]
 
     def verify(self) -> int:
         """Check every row and the whole chain; return the number of rows."""

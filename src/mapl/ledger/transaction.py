@@ -174,9 +174,9 @@ class Transaction(WriteLock):
         row = self.connection.execute(newest).fetchone()
         return None if row is None else self._checked(self._row(row))
 
-    def newest_replies(self, dataset: str, n: int) -> list[Row]:
-        """Return the last replies to a data set's questions, newest first."""
-        query = SELECT.where(ENTRIES.c.dataset == dataset, ENTRIES.c.kind == "reply")
+    def newest(self, dataset: str, kind: str, n: int) -> list[Row]:
+        """Return the last rows of a kind that a data set has, newest first."""
+        query = SELECT.where(ENTRIES.c.dataset == dataset, ENTRIES.c.kind == kind)
         found = query.order_by(ENTRIES.c.number.desc()).limit(n)
         return [self._checked(self._row(r)) for r in self.connection.execute(found)]
 

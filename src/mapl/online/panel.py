@@ -25,7 +25,7 @@ from mapl.errors import (
     one_of,
 )
 from mapl.ledger.job import who_and_when
-from mapl.ledger.ledger import Ledger
+from mapl.ledger.ledger import Balance, Ledger
 from mapl.online.encoder import QuickEncoder
 from mapl.online.folder import FORM, PUBLIC, SECRET, read_public, write_for_owner
 from mapl.planning.settings import setting_for
@@ -84,7 +84,7 @@ class Panel:
 
     def __init__(self, folder: Path, public: dict[str, Any]) -> None:
         self.folder, self.public = folder, public
-        self._ledger = Ledger(public["ledger"])
+        self.ledger = Ledger(public["ledger"])
         self._teachers: Teachers | None = None
         self._opened: tuple[int, OnlineLabeler] | None = None
         self._guess: tuple[str, PublishedModel] | None = None  # and where it is
@@ -198,6 +198,23 @@ class Panel:
             shown |= {} if left is None else {"abstentions_left": left}
         return shown
 
+    def warm_up(self) -> None:
+        """Read the teachers now, so that the first question does not wait for them."""
+        self._read_secret()
+        if self.is_open:
+            self._labeler(self.public["openings"][-1])
+
+    def balance(self) -> Balance:
+        """Return what its data set may cost, and what is spent. Public."""
+        return self.ledger.balance(self.public["dataset"])
+
+    def can_answer(self) -> bool:
+        """Whether it is open, and has not withheld all that was paid for."""
+        self.refresh()
+        if not self.is_open:
+            return False
+        return self._labeler(self.public["openings"][-1]).abstentions_left() != 0
+
     def _mechanism_for(
         self, name: str, epsilon: float, delta: float, cutoff: int, queries: int
     ) -> OnlineMechanism:
@@ -239,7 +256,7 @@ class Panel:
         self._read_secret()
         request = json.dumps([FORM, self.public["id"], opening["number"]]).encode()
         request += json.dumps(opening["event"], sort_keys=True).encode()
-        job = self._ledger.online_job(
+        job = self.ledger.online_job(
             self.public["dataset"],
             request,
             delta=opening["delta"],
@@ -346,7 +363,7 @@ class Panel:
             return
         place = f"panel/{self.public['id']}/{self.public['dataset']}".encode()
         sealed = (self.folder / SECRET).read_bytes()
-        data = self._ledger.store.cipher.decrypt(sealed, place)
+        data = self.ledger.store.cipher.decrypt(sealed, place)
         if data is None:
             raise LedgerError(
                 f"The teachers in {self.folder} cannot be decrypted: they belong to "

@@ -182,12 +182,20 @@ def column_names_of(model: Any) -> list[str]:
     return [str(name) for name in first.feature_names_in_]
 
 
+def schema_of(model: Any) -> Schema:
+    """Return the types of the columns that a model reads."""
+    first = model[0]
+    if isinstance(first, PublicFeatures | CellFeatures):
+        return first.schema
+    return Schema.of_encoder(first)
+
+
 def as_read(model: Any, table: Any) -> Any:
     """Return records in the types that the first step of a model reads."""
     first = model[0]
     if isinstance(first, PublicFeatures | CellFeatures):  # they read records
         return table
-    return Schema.of_encoder(first).cast(table)
+    return schema_of(model).cast(table)
 
 
 def check_writable(estimator: Any, points: Any) -> None:

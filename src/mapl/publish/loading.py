@@ -10,7 +10,7 @@ import numpy as np
 from mapl.arrays import Array, Floats
 from mapl.errors import CertificateError
 from mapl.publish import certificate as certificates
-from mapl.publish.bundle import as_read, column_names_of, load_model
+from mapl.publish.bundle import as_read, column_names_of, load_model, schema_of
 
 
 class PublishedModel:
@@ -40,6 +40,17 @@ class PublishedModel:
         """The columns that records must have."""
         return column_names_of(self._pipeline)
 
+    @property
+    def column_kinds(self) -> dict[str, str]:
+        """The kind of each column, such as "number" or "text"."""
+        columns = schema_of(self._pipeline).columns.items()
+        return {str(name): column.kind for name, column in columns}
+
+    @property
+    def has_probabilities(self) -> bool:
+        """Whether there is `predict_proba`."""
+        return hasattr(self._pipeline, "predict_proba")
+
     def predict(self, X: Any) -> Array:
         """Return the label of each record."""
         found: Array = self._pipeline.predict(as_read(self._pipeline, X))
@@ -47,7 +58,7 @@ class PublishedModel:
 
     def predict_proba(self, X: Any) -> Floats:
         """Return the probability of each class, in the order of ``classes_``."""
-        if not hasattr(self._pipeline, "predict_proba"):
+        if not self.has_probabilities:
             raise AttributeError("This model has no probabilities.")
         found: Floats = self._pipeline.predict_proba(as_read(self._pipeline, X))
         return found

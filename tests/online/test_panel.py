@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 import signal
+from contextlib import nullcontext
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,8 @@ from mapl.errors import (
     RequestConflictError,
 )
 from mapl.ledger.online import OnlineJob
+from mapl.online.encoder import QuickEncoder
+from mapl.online.panel import Answers, Question
 from mapl.online.training import train_panel
 from mapl.privacy.sparse_vector import SparseVector
 from mapl.records.private import private_records
@@ -188,8 +192,7 @@ def test_what_is_kept_is_encrypted_and_bound(tmp_path: Path) -> None:
         make_panel(tmp_path / "new", url, Prints())
 
 
-def test_processes_take_turns(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/budget.db"
+def test_processes_take_turns(tmp_path: Path, url: str) -> None:
     panel = make_panel(tmp_path / "panel", url)
     panel.open(epsilon=2, mechanism="dissent", queries=400)
 
@@ -230,6 +233,73 @@ def test_a_killed_request_is_asked_again(
     found = Panel.load(panel.folder).ask(CLEAR, id="x")
     assert Panel.load(panel.folder).ask(CLEAR, id="x") == found
     assert panel.show()["requests_answered"] == 1
+
+
+def test_who_does_not_wait_is_refused(
+    panel: Panel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With another state folder the file lock is another one: the ledger notices."""
+    panel.open(epsilon=1, mechanism="dissent", queries=100)
+    other = Panel.load(panel.folder)
+    committed = OnlineJob.commit_questions
+
+    def between(self: OnlineJob, *args: Any) -> None:
+        monkeypatch.setattr(OnlineJob, "commit_questions", committed)
+        with monkeypatch.context() as patch:
+            patch.setattr("mapl.ledger.turns.locked", lambda _: nullcontext())
+            other.ask(UNCLEAR, id="other")
+        committed(self, *args)
+
+    monkeypatch.setattr(OnlineJob, "commit_questions", between)
+    with pytest.raises(LedgerError, match="does not wait for its turn"):
+        panel.ask(UNCLEAR, id="mine")
+    assert panel.show()["requests_answered"] == 1
+    panel.ask(UNCLEAR, id="mine")
+
+
+def test_questions_are_asked_together(panel: Panel) -> None:
+    panel.open(epsilon=8, mechanism="dissent", queries=100)
+    questions = [
+        Question(CLEAR, "one", "ann"),
+        Question(UNCLEAR, "two"),
+        Question(CLEAR, "one"),
+        Question(UNCLEAR, "one"),
+        Question(CLEAR[:1]),
+    ]
+    found = panel.ask_together(questions)
+    assert found[0] == found[2]
+    assert isinstance(found[3], RequestConflictError)
+    first, two, *_ = found
+    assert isinstance(first, Answers)
+    assert isinstance(two, Answers)
+    assert (len(first.labels), len(two.labels)) == (3, 40)
+    assert Panel.load(panel.folder).ask_together(questions[:4])[:3] == found[:3]
+    notes = panel.ledger.newest_answers("d", n=10)
+    assert sorted(note["queries"] for note in notes) == [1, 3, 40]
+    assert notes[-1]["by"] == "ann"
+
+
+def test_another_panel_in_the_folder_is_noticed(panel: Panel, tmp_path: Path) -> None:
+    url = panel.public["ledger"]
+    other = make_panel(tmp_path / "other", url)
+    shutil.copy(other.folder / "panel.json", panel.folder)
+    with pytest.raises(ParameterError, match="holds another panel"):
+        panel.ask(CLEAR)
+
+
+@pytest.mark.parametrize("columns", [["a", "town"], ["a"], ["town"]])
+def test_the_quick_encoder_is_exact(columns: list[str]) -> None:
+    rng = np.random.default_rng(0)
+    public = frame(0, 300).assign(b=rng.normal(size=300) ** 3)
+    public.loc[rng.random(300) < 0.1, ["a", "town"]] = None
+    kept = public[[*columns, "b"] if "a" in columns else columns]
+    schema = Schema.of_numbers_and_texts(kept)
+    encoder, _ = schema.fit_encoder(schema.cast(kept))
+    asked = frame(1, 200).assign(b=1.5).replace("York", "Oslo")
+    asked.loc[::7, ["a", "town"]] = None
+    table = canonical_table(asked[kept.columns], schema)
+    quick = QuickEncoder(encoder).transform(table)
+    assert (quick == encoder.transform(table.data)).all()
 
 
 def test_hidden_noise_is_refused(tmp_path: Path) -> None:

@@ -1,6 +1,9 @@
 """A ledger with two open panels and a published model, for all tests of the service."""
 
+import socket
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,3 +74,41 @@ def client(place: Place) -> Iterator[TestClient]:
         app, base_url="http://localhost", raise_server_exceptions=False
     ) as made:
         yield made
+
+
+@dataclass
+class Server:
+    """A server that runs in a thread of this process."""
+
+    url: str
+    app: Any
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        return int(one.getsockname()[1])
+
+
+@pytest.fixture
+def running(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A real server, with short patience."""
+    import uvicorn
+
+    from mapl.service import server
+    from mapl.service.core import Limits
+
+    monkeypatch.setattr(server, "_IDLE_SECONDS", 1.0)
+    limits = Limits(body_seconds=1.0, rate=1e6)
+    app = server.app_of(server.Settings(**place.settings, limits=limits))
+    options: dict[str, Any] = {"log_config": None, "access_log": False, "ws": "none"}
+    config = uvicorn.Config(app, http=server.PatientProtocol, **options)
+    made = uvicorn.Server(config)
+    listening = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=made.run, args=([listening],), daemon=True)
+    thread.start()
+    while not made.started:
+        time.sleep(0.01)
+    yield Server(f"http://127.0.0.1:{listening.getsockname()[1]}", app)
+    made.should_exit = True
+    thread.join(20)
+    listening.close()

@@ -123,14 +123,15 @@ def _check(settings: Settings) -> None:
 
 def _listen(settings: Settings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    if not 0 <= settings.port < 2**16:
+        raise ParameterError(f"port must be 0 to 65535, got {settings.port}.")
     try:
         return socket.create_server(
             (settings.host, settings.port), family=family, backlog=1024
         )
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
+    except OSError as error:
         raise ParameterError(
-            f"{settings.host}:{settings.port} cannot be listened on: {reason}."
+            f"{settings.host}:{settings.port} cannot be listened on: {error.strerror}."
         ) from None
 
 

@@ -81,6 +81,10 @@ def make_panel(
     )
 
 
+def question(panel: Panel, frame: pd.DataFrame, *more: str) -> Question:
+    return Question(canonical_table(frame, panel.schema), *more)
+
+
 @pytest.fixture
 def panel(tmp_path: Path) -> Panel:
     return make_panel(tmp_path / "panel", f"sqlite:///{tmp_path}/budget.db")
@@ -260,11 +264,11 @@ def test_who_does_not_wait_is_refused(
 def test_questions_are_asked_together(panel: Panel) -> None:
     panel.open(epsilon=8, mechanism="dissent", queries=100)
     questions = [
-        Question(CLEAR, "one", "ann"),
-        Question(UNCLEAR, "two"),
-        Question(CLEAR, "one"),
-        Question(UNCLEAR, "one"),
-        Question(CLEAR[:1]),
+        question(panel, CLEAR, "one", "ann"),
+        question(panel, UNCLEAR, "two"),
+        question(panel, CLEAR, "one"),
+        question(panel, UNCLEAR, "one"),
+        question(panel, CLEAR[:1]),
     ]
     found = panel.ask_together(questions)
     assert found[0] == found[2]

@@ -30,6 +30,8 @@ from mapl import Ledger, Panel
 from mapl.cli import main
 from mapl.errors import LedgerError, ParameterError
 from mapl.online.panel import Answers, Question
+from mapl.records.schema import Column, Schema
+from mapl.records.table import canonical_table
 from mapl.service import batching, server
 from mapl.service.batching import Batcher, BusyError
 from mapl.service.core import Limits
@@ -163,11 +165,13 @@ def test_one_bad_question_does_not_spoil_the_others() -> None:
             raise ParameterError("bad")
         return [Answers([one.id], [False]) for one in questions]
 
-    frame = pd.DataFrame({"a": [1]})
+    table = canonical_table(pd.DataFrame({"a": [1]}), Schema({"a": Column("number")}))
 
     async def run(answer: Any, *names: str, rows: int = 1) -> list[Any]:
         batcher = Batcher(answer)
-        found = [batcher.ask(Question(frame.iloc[[0] * rows], n)) for n in names]
+        found = [
+            batcher.ask(Question(table.take(np.zeros(rows, int)), n)) for n in names
+        ]
         return await asyncio.gather(*found, return_exceptions=True)
 
     good, bad, last = asyncio.run(run(answer, "x", "bad", "y"))
@@ -185,7 +189,7 @@ def test_one_bad_question_does_not_spoil_the_others() -> None:
 
     async def leave() -> None:
         batcher = Batcher(answer)
-        task = asyncio.create_task(batcher.ask(Question(frame, "gone")))
+        task = asyncio.create_task(batcher.ask(Question(table, "gone")))
         await asyncio.sleep(0)
         task.cancel()
         await asyncio.sleep(0.05)

@@ -73,5 +73,21 @@ OF_REQUEST = SELECT.where(
     ENTRIES.c.request == sa.bindparam("wanted"),
 )
 
+# Requests are hexadecimal digests and words: no wildcard occurs in them.
+LAST_LIKE = (
+    SELECT.where(
+        ENTRIES.c.dataset == sa.bindparam("name"),
+        ENTRIES.c.request.like(sa.bindparam("pattern")),
+    )
+    .order_by(ENTRIES.c.number.desc())
+    .limit(1)
+)
+NUMBERS_SINCE = sa.select(sa.func.count(), sa.func.max(ENTRIES.c.number)).where(
+    ENTRIES.c.dataset == sa.bindparam("name"),
+    ENTRIES.c.number >= sa.bindparam("since"),
+)
+ROWS_SINCE = sa.select(sa.func.count(), sa.func.max(ENTRIES.c.seq)).where(
+    ENTRIES.c.seq >= sa.bindparam("since")
+)
 MAC_OF = sa.select(ENTRIES.c.mac).where(ENTRIES.c.seq == sa.bindparam("wanted"))
 INSERT = sa.insert(ENTRIES)

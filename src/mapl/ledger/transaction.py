@@ -16,12 +16,15 @@ from mapl.ledger.store import NO_LEDGER, Row, Store
 from mapl.ledger.tables import (
     ENTRIES,
     INSERT,
+    LAST_LIKE,
     LAST_MAC,
     LAST_OF_DATASET,
     LAST_TWO,
     MAC_OF,
     META,
+    NUMBERS_SINCE,
     OF_REQUEST,
+    ROWS_SINCE,
     SELECT,
     TYPES,
 )
@@ -166,13 +169,7 @@ class Transaction(WriteLock):
 
     def latest(self, dataset: str, prefix: str) -> Row | None:
         """Return the newest row whose request begins like this."""
-        query = SELECT.where(
-            ENTRIES.c.dataset == dataset,
-            ENTRIES.c.request.startswith(prefix, autoescape=True),
-        )
-        newest = query.order_by(ENTRIES.c.number.desc()).limit(1)
-        row = self.connection.execute(newest).fetchone()
-        return None if row is None else self._checked(self._row(row))
+        return self._first(LAST_LIKE, name=dataset, pattern=f"{prefix}%")
 
     def newest(self, dataset: str, kind: str, n: int) -> list[Row]:
         """Return the last rows of a kind that a data set has, newest first."""
@@ -185,16 +182,17 @@ class Transaction(WriteLock):
         query = sa.select(sa.func.count()).where(
             ENTRIES.c.dataset == dataset,
             ENTRIES.c.kind == "reply",
-            ENTRIES.c.request.startswith(prefix, autoescape=True),
+            ENTRIES.c.request.like(f"{prefix}%"),
         )
         return int(self.connection.execute(query).scalar_one())
 
     def refuse_gaps(self, dataset: str | None = None, *, since: int = 1) -> None:
         """Refuse a ledger, or a data set, that lacks a row since this number."""
-        column = ENTRIES.c.seq if dataset is None else ENTRIES.c.number
-        where = [] if dataset is None else [ENTRIES.c.dataset == dataset]
-        query = sa.select(sa.func.count(), sa.func.max(column))
-        found = self.connection.execute(query.where(column >= since, *where)).one()
+        if dataset is None:
+            found = self.store.execute(ROWS_SINCE, since=since).fetchone()
+        else:
+            given = {"name": dataset, "since": since}
+            found = self.store.execute(NUMBERS_SINCE, **given).fetchone()
         if found[0] != (found[1] or since - 1) - since + 1:
             raise LedgerCorruptedError(
                 f"Rows of {self.store.url} are missing. Restore the newest backup "

@@ -11,6 +11,7 @@ import pickle
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from mapl.privacy.votes import ABSTAIN
 from mapl.publish.loading import PublishedModel, load
 from mapl.records.keys import record_keys
 from mapl.records.schema import Column, Schema
-from mapl.records.table import canonical_table, joined
+from mapl.records.table import Table, canonical_table, joined
 from mapl.release.online import OnlineLabeler, OnlineMechanism, Outcome, Request
 from mapl.teachers.panel import Panel as Teachers
 
@@ -58,7 +59,7 @@ class Answers:
 class Question:
     """Records to ask about, under a name; ``by`` says who asks."""
 
-    records: Any
+    records: Table
     id: str | None = None
     by: str = ""
 
@@ -280,7 +281,7 @@ class Panel:
             Names the request. The same name and records again return the same answer,
             for nothing; other records under that name are refused.
         """
-        (found,) = self.ask_together([Question(X, id)])
+        (found,) = self.ask_together([Question(canonical_table(X, self.schema), id)])
         if isinstance(found, MaplError):
             raise found
         return found
@@ -296,10 +297,9 @@ class Panel:
             )
         opening = self.public["openings"][-1]
         labeler = self._labeler(opening)
-        tables = [canonical_table(one.records, self._schema) for one in questions]
-        table = joined(tables)
+        table = joined([one.records for one in questions])
         keys = record_keys(table, None)
-        ends = np.cumsum([len(one) for one in tables])
+        ends = np.cumsum([len(one.records) for one in questions])
         requests = [
             Request(
                 secrets.token_hex(16) if one.id is None else str(one.id),
@@ -313,7 +313,7 @@ class Panel:
         outcomes = labeler.ask(
             requests,
             self._teachers.ask(self._encoder.transform(table)),
-            self._guesses(opening, table.data),
+            self._guesses(opening, table),
             n_classes=len(self.public["classes"]),
         )
         return [self._as_answers(outcome) for outcome in outcomes]
@@ -334,14 +334,14 @@ class Panel:
             )
         self.public = public
 
-    def _guesses(self, opening: dict[str, Any], records: Any) -> Ints | None:
+    def _guesses(self, opening: dict[str, Any], table: Table) -> Ints | None:
         """Return what a published model says of records, as class numbers."""
         if opening["guess"] is None:
             return None
         if self._guess is None or self._guess[0] != opening["guess"]:
             self._guess = opening["guess"], load(opening["guess"])
         index = {str(label): i for i, label in enumerate(self.public["classes"])}
-        given = self._guess[1].predict(records)
+        given = self._guess[1].predict(table.data)
         return np.array([index[str(label)] for label in given.tolist()], np.int64)
 
     def _check_guess(self, model: PublishedModel) -> None:
@@ -352,8 +352,9 @@ class Panel:
         if lacking:
             raise ParameterError(f"guess needs the column {min(lacking)!r}, too.")
 
-    @property
-    def _schema(self) -> Schema:
+    @cached_property
+    def schema(self) -> Schema:
+        """The types of the columns that records must have."""
         kinds = self.public["columns"].items()
         return Schema({name: Column(kind) for name, kind in kinds})
 

@@ -10,7 +10,7 @@ Proof: docs/proofs/partition.md
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -150,6 +150,13 @@ def canonical_table(X: Any, schema: Schema) -> Table:
         if schema.container == "sparse" or hasattr(X, "tocsr"):
             return _sparse_table(X, schema)
         return _dense_table(X, schema, np.ones(n_rows(X), dtype=np.bool_))
+
+
+def table_of_columns(columns: Mapping[Any, Any], schema: Schema) -> Table:
+    """Return the records whose columns these are, at least one record."""
+    found = [columns[name] for name in schema.columns]
+    with np.errstate(all="ignore"):
+        return _table_of(found, schema, np.ones(len(found[0]), dtype=np.bool_))
 
 
 def _empty_table(schema: Schema) -> Table:

@@ -14,6 +14,7 @@ from anyio import to_thread
 from mapl.errors import MaplError, ParameterError
 from mapl.online.panel import Panel, Question
 from mapl.publish.loading import load
+from mapl.records.table import table_of_columns
 from mapl.service.batching import Batcher, in_asking_thread
 from mapl.service.tensors import datatype_of
 
@@ -71,7 +72,7 @@ class ServedPanel:
     ) -> tuple[str, dict[str, Output]]:
         """Ask the teachers."""
         name = secrets.token_hex(16) if id is None else id
-        question = Question(pd.DataFrame(records), name, by)
+        question = Question(table_of_columns(records, self.panel.schema), name, by)
         found = await self._batcher.ask(question)
         labels = ["" if label is None else str(label) for label in found.labels]
         return name, {

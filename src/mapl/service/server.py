@@ -150,6 +150,11 @@ class PatientProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
         super().connection_made(transport)
+        # asyncio does this only for sockets that say they are TCP; else each answer
+        # waits 40 ms for the acknowledgement of its own head.
+        transport.get_extra_info("socket").setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+        )
         self._wait()
 
     def _wait(self) -> None:

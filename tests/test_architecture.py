@@ -39,6 +39,7 @@ ORDER = [
     "streaming",
     "estimator",
     "trials",
+    "service",
     "cli",
 ]
 # Beyond the standard library and numpy, who may import what.
@@ -64,6 +65,10 @@ ALLOWED = {
     "streaming": {"joblib"},
     "estimator": {"sklearn", "threadpoolctl"},
     "trials": {"sklearn"},
+    "service": {
+        *("anyio", "fastapi", "jinja2", "orjson", "pandas", "prometheus_client"),
+        *("pydantic", "starlette", "uvicorn"),
+    },
     "cli": {"click", "matplotlib", "pandas", "rich", "rich_click", "sklearn"},
 }
 

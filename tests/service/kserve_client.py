@@ -3,11 +3,11 @@
 import asyncio
 import sys
 
-import numpy as np
-from kserve import InferenceRESTClient, InferInput, InferRequest, RESTConfig
-
 
 async def main(url: str) -> None:
+    import numpy as np
+    from kserve import InferenceRESTClient, InferInput, InferRequest, RESTConfig
+
     client = InferenceRESTClient(RESTConfig(protocol="v2"))
     assert await client.is_server_live(url)
     assert await client.is_server_ready(url)
@@ -25,4 +25,5 @@ async def main(url: str) -> None:
         assert list(found.outputs[0].data) == ["yes", "no"], found.outputs
 
 
-asyncio.run(main(sys.argv[1]))
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))

@@ -61,7 +61,7 @@ class Service:
         id, outputs = await served.infer(records, id=asked.id, by=caller.name)
         n = len(outputs["label"]["data"])
         abstained = outputs.get("abstained", {"data": []})["data"]
-        self.metrics.answer(name, n, sum(abstained))
+        self.metrics.count_labels(name, n, sum(abstained))
         request.scope["mapl"] |= {"model": name, "queries": n}
         return {
             "model_name": name,

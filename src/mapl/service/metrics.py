@@ -58,7 +58,7 @@ class Metrics:
         self._requests.labels(self._worker, route, str(code)).inc()
         self._seconds.labels(self._worker, route).observe(seconds)
 
-    def answer(self, model: str, queries: int, abstained: int) -> None:
+    def count_labels(self, model: str, queries: int, abstained: int) -> None:
         """Count what a request was answered."""
         self._queries.labels(self._worker, model).inc(queries)
         if abstained:

@@ -146,7 +146,7 @@ def test_what_is_not_in_the_budget_is_refused(panel: Panel) -> None:
         panel.close()
     panel.open(epsilon=2, cutoff=3)
     with pytest.raises(ParameterError, match="Close it first"):
-        panel.open(epsilon=1)
+        panel.open(epsilon=2, cutoff=3)
 
 
 def test_a_published_model_may_be_the_guess(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_who_does_not_wait_is_refused(
     def between(self: OnlineJob, *args: Any) -> None:
         monkeypatch.setattr(OnlineJob, "commit_questions", committed)
         with monkeypatch.context() as patch:
-            patch.setattr("mapl.ledger.turns.locked", lambda _: nullcontext())
+            patch.setattr("mapl.ledger.turns.locked", lambda *_, **__: nullcontext())
             other.ask(UNCLEAR, id="other")
         committed(self, *args)
 
@@ -287,8 +287,103 @@ def test_another_panel_in_the_folder_is_noticed(panel: Panel, tmp_path: Path) ->
     url = panel.public["ledger"]
     other = make_panel(tmp_path / "other", url)
     shutil.copy(other.folder / "panel.json", panel.folder)
-    with pytest.raises(ParameterError, match="holds another panel"):
+    with pytest.raises(LedgerError, match="holds another panel"):
         panel.ask(CLEAR)
+    (panel.folder / "panel.json").unlink()
+    with pytest.raises(LedgerError, match="is gone, or damaged"):
+        panel.ask(CLEAR)
+
+
+def test_a_changed_data_set_is_noticed_while_it_runs(panel: Panel) -> None:
+    """Or the budget of another data set would pay for these teachers."""
+    panel.open(epsilon=2, mechanism="dissent", queries=100)
+    panel.ask(CLEAR)
+    panel.ledger.create("other", epsilon=99, delta=1e-3)
+    public = json.loads((panel.folder / "panel.json").read_text())
+    changed = json.dumps(public | {"dataset": "other"})
+    (panel.folder / "panel.json").write_text(changed)
+    for act in (lambda: panel.ask(CLEAR), panel.show, panel.close):
+        with pytest.raises(LedgerError, match="holds another panel"):
+            act()
+    with pytest.raises(LedgerError, match="cannot be decrypted"):
+        Panel.load(panel.folder).show()
+    assert panel.ledger.balance("other").epsilon_spent == 0
+
+
+def test_only_opening_pays(panel: Panel) -> None:
+    panel.open(epsilon=2, mechanism="dissent", queries=100)
+    spent = panel.balance().epsilon_spent
+    public = json.loads((panel.folder / "panel.json").read_text())
+    forged = {**public["openings"][0], "number": 2}
+    public["openings"] = [public["openings"][0] | {"closed": True}, forged]
+    (panel.folder / "panel.json").write_text(json.dumps(public))
+    for act in (panel.show, panel.can_answer, lambda: panel.ask(CLEAR)):
+        with pytest.raises(NotOpenError, match="was not paid for"):
+            act()
+    assert panel.balance().epsilon_spent == spent
+
+
+def test_an_opening_that_was_not_written_answers_nothing(
+    panel: Panel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mapl.online.panel.write_for_owner", full)
+        with pytest.raises(OSError, match="No space"):
+            panel.open(epsilon=1, mechanism="dissent")
+    before = panel.balance().epsilon_spent
+    panel.open(epsilon=5, mechanism="dissent")
+    assert panel.balance().epsilon_spent > before + 4
+
+
+def test_a_name_holds_beyond_an_opening(panel: Panel) -> None:
+    panel.open(epsilon=1, mechanism="dissent", queries=100)
+    first = panel.ask(UNCLEAR, id="x")
+    panel.close()
+    panel.open(epsilon=2, mechanism="dissent", queries=100)
+    assert panel.ask(UNCLEAR, id="x") == first
+    with pytest.raises(RequestConflictError):
+        panel.ask(CLEAR, id="x")
+    panel.ask(CLEAR, id="y")
+
+
+def test_what_comes_after_the_halt_is_not_answered(panel: Panel) -> None:
+    panel.open(epsilon=2, cutoff=3)
+    asked = [question(panel, UNCLEAR, f"q{i}") for i in range(4)]
+    found = panel.ask_together(asked)
+    assert isinstance(found[0], Answers)
+    assert isinstance(found[-1], BudgetExceededError)
+    assert len(panel.ledger.newest_answers("d", n=10)) < 4
+    again = Panel.load(panel.folder).ask_together(asked)
+    assert again[0] == found[0]
+    assert isinstance(again[-1], BudgetExceededError)
+
+
+def test_a_turn_is_not_waited_for_without_end(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    panel = make_panel(tmp_path / "panel", url)
+    panel.open(epsilon=1, mechanism="dissent")
+    monkeypatch.setattr("mapl.ledger.turns._SECONDS", 1)
+    other = Panel.load(panel.folder)
+    with (
+        panel._labeler(panel.public["openings"][-1])._job.turn(),
+        pytest.raises(LedgerError, match="No turn to ask"),
+    ):
+        other.ask(CLEAR)
+
+
+def test_a_ledger_file_that_is_gone_is_not_written_to(panel: Panel) -> None:
+    panel.open(epsilon=1, mechanism="dissent")
+    panel.ask(CLEAR)
+    path = Path(panel.public["ledger"].removeprefix("sqlite:///"))
+    path.rename(path.with_suffix(".away"))
+    with pytest.raises(LedgerError, match="removed or replaced"):
+        panel.ask(CLEAR)
+    path.with_suffix(".away").rename(path)
+    panel.ask(CLEAR)
 
 
 @pytest.mark.parametrize("columns", [["a", "town"], ["a"], ["town"]])

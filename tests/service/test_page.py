@@ -83,6 +83,8 @@ def test_a_record_may_be_asked_about_by_hand(client: TestClient) -> None:
     wrong = client.post("/ask/second", data={**form, "c0": "four", "id": ""})
     assert wrong.status_code == 400
     assert "takes numbers" in wrong.text
+    long = client.post("/ask/second", data={**form, "id": "x" * 201})
+    assert long.status_code == 400
     free = client.post("/ask/model", data={"c0": "-4", "c1": "<b>"}).text
     assert "Label: <strong>no</strong>" in free
     assert "<b>" not in free

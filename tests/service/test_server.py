@@ -102,6 +102,24 @@ def test_slow_and_silent_clients_do_not_stop_the_others(
         one.close()
 
 
+def test_who_does_not_read_is_cut_off(running: Server) -> None:
+    host, port = running.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        for _ in range(400):
+            one.sendall(b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        time.sleep(3 * server._IDLE_SECONDS)
+        one.settimeout(10)
+        size = 0
+        try:
+            while part := one.recv(1 << 20):
+                size += len(part)
+        except ConnectionResetError:
+            pass
+        whole = len(urllib.request.urlopen(f"{running.url}/openapi.json").read())
+        assert size < 400 * whole
+
+
 def test_a_client_who_leaves_stops_nothing(running: Server) -> None:
     host, port = running.url.removeprefix("http://").split(":")
     for sent in (b"", b"GET / HTTP/1.1\r\n", b"nonsense\r\n\r\n"):
@@ -321,6 +339,7 @@ def test_strangers_are_not_let_in(place: Place, monkeypatch: Any) -> None:
     server.serve(Settings(**place.settings, host="0.0.0.0", port=free_port()))
     assert len(ran) == 1
     ran[0][0].close()
+    server._check(Settings(host="example.org", ssl_certfile="cert.pem"))
     guarded = server.app_of(Settings(**place.settings, host="0.0.0.0"))
     (place.folder / "state" / "tokens.json").unlink()
     from starlette.testclient import TestClient

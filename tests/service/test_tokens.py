@@ -103,7 +103,9 @@ def test_once_there_are_tokens_callers_need_one(client: TestClient) -> None:
     outputs(client.post(where, json=asked, headers=bearer(ann)))
     assert client.get("/metrics", headers=bearer(ann)).status_code == 403
     assert 'dataset="d"' in client.get("/metrics", headers=bearer(chief)).text
-    assert 'dataset="d"' not in client.get("/metrics", headers=bearer(other)).text
+    shown = client.get("/metrics", headers=bearer(other)).text
+    assert 'dataset="d"' not in shown
+    assert 'model="second"' not in shown
     assert client.get("/v2/health/ready").status_code == 200
     tokens.revoke("ann")
     assert client.post(where, json=asked, headers=bearer(ann)).status_code == 401
@@ -125,13 +127,45 @@ def test_who_asked_is_in_the_ledger(client: TestClient, place: Place) -> None:
 
 def test_without_tokens_only_this_machine_is_answered(client: TestClient) -> None:
     path = "/v2/models/triage"
-    for host in ("evil.example", "10.0.0.7", "localhost.evil.example:80"):
+    evil = ["evil.example", "10.0.0.7", "localhost.evil.example:80", "", "[", "a`b.c"]
+    for host in (*evil, "localhost@evil.example", 'a"b.c', "127.0.0.1.evil.example"):
         found = client.get(path, headers={"host": host})
-        assert found.status_code in (400, 403), host
+        assert found.status_code == 403, host
+    proxied = client.get(path, headers={"x-forwarded-for": "10.0.0.7"})
+    assert proxied.status_code == 403
     for host in ("127.0.0.1:99", "[::1]:8000", "localhost"):
         assert client.get(path, headers={"host": host}).status_code == 200
     cross = {"sec-fetch-site": "cross-site"}
-    assert client.post(INFER.format("triage"), headers=cross).status_code == 403
+    other = {"origin": "http://evil.example"}
+    for headers in (cross, other):
+        for where in (INFER.format("triage"), "/sign-in", "/sign-out"):
+            assert client.post(where, headers=headers).status_code == 403
+    own = {"origin": "http://localhost", "sec-fetch-site": "same-origin"}
+    asked = client.post(INFER.format("model"), json=body([4]), headers=own)
+    assert asked.status_code == 200
+
+
+def test_a_door_that_was_shut_stays_shut(client: TestClient, state: Path) -> None:
+    Tokens().create(scope="analyst", datasets=["d"])
+    assert client.get("/v2/models/triage").status_code == 401
+    (state / "tokens.json").write_text("[]")
+    assert client.get("/v2/models/triage").status_code == 401
+    (state / "tokens.json").unlink()
+    assert client.get("/v2/models/triage").status_code == 401
+    (state / "tokens.json").write_text("nonsense")
+    token = bearer("mapl_x")
+    assert client.get("/v2/models/triage", headers=token).status_code == 503
+
+
+def test_strangers_send_no_large_body(client: TestClient) -> None:
+    ann = Tokens().create(scope="analyst", datasets=["d"])
+    large, where = body([1.5] * 3000), INFER.format("model")
+    assert client.post(where, json=large).status_code == 401
+    assert (
+        client.post(where, json=large, headers={"authorization": "x"}).status_code
+        == 401
+    )
+    assert client.post(where, json=large, headers=bearer(ann)).status_code == 200
 
 
 def test_callers_have_a_rate(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """What lies beside the database: the state folder, file locks, the high-water mark."""
 
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import blake2b, sha256
@@ -63,18 +64,37 @@ def refuse_network_folder(folder: Path) -> None:
 
 
 @contextmanager
-def locked(descriptor: int) -> Iterator[None]:
-    """Hold an exclusive lock on an open file."""
+def locked(descriptor: int, *, seconds: float | None = None) -> Iterator[None]:
+    """Hold an exclusive lock on an open file; wait for so long, or as it takes.
+
+    Raises TimeoutError, an OSError, when the time is over.
+    """
     if fcntl is None:
         raise LedgerError(
             "A ledger needs the file locks of Linux or macOS, which this system lacks. "
             "Nothing was released."
         )
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    if seconds is None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    else:
+        _lock_within(descriptor, seconds)
     try:
         yield
     finally:
         fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def _lock_within(descriptor: int, seconds: float) -> None:
+    end, pause = time.monotonic() + seconds, 0.0005
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise TimeoutError from None
+        time.sleep(pause)
+        pause = min(2 * pause, 0.02)
 
 
 def _write_through(descriptor: int, data: bytes, at: int) -> None:

@@ -141,19 +141,23 @@ class Job:
         drawn a second time), or with other records.
         """
         with Transaction(self._store) as transaction:
-            found = [
-                [
-                    transaction.requested(self._dataset, f"{self._request}/{part}")
-                    for part in (f"{step}", f"{step}/reply")
-                ]
-                for step in steps
-            ]
+            found = [self._rows_of(transaction, step) for step in steps]
             unanswered = any(reply is None for _, reply in found)
             if unanswered:
                 transaction.refuse_gaps(self._dataset, since=self._first_number)
         if unanswered:
             self._refuse_other_records()
         return [self._stored(ask, reply) for ask, reply in found]
+
+    def _rows_of(
+        self, transaction: Transaction, step: int | str
+    ) -> tuple[Row | None, Row | None]:
+        """Return the rows of a step's question and reply."""
+        ask, reply = (
+            transaction.requested(self._dataset, f"{self._request}/{part}")
+            for part in (f"{step}", f"{step}/reply")
+        )
+        return ask, reply
 
     def _stored(self, ask: Row | None, reply: Row | None) -> StoredStep | None:
         if ask is None:

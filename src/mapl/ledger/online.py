@@ -7,14 +7,15 @@ from the same one would spend it twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from mapl.errors import LedgerError
-from mapl.ledger.job import Job, State, who_and_when
+from mapl.ledger.job import Job, State, StoredStep, who_and_when
 from mapl.ledger.transaction import Transaction
 from mapl.ledger.turns import turn
+from mapl.privacy.events import Event
 
 _QUESTIONS = "ask/"
 _NewRow = tuple[str, bytes, dict[str, Any]]  # part of the job, content, public note
@@ -37,6 +38,24 @@ class OnlineJob(Job):
             row = transaction.latest(self._dataset, self._prefix)
         self._newest = 0 if row is None else row["number"]
         return None if row is None else self._state_of(row)
+
+    def resume(self, event: Event) -> bool:
+        """Go on with what was charged; return False, and charge nothing, if it was
+        not.
+        """
+        with Transaction(self._store) as transaction:
+            paid = transaction.requested(self._dataset, self._request) is not None
+        if paid and not self.events:
+            self.charge(event)  # finds its row
+        return paid
+
+    def stored_anywhere(self, steps: Sequence[str]) -> list[StoredStep | None]:
+        """Return what was committed of some steps; as `stored_steps`, without going
+        on.
+        """
+        with Transaction(self._store) as transaction:
+            found = [self._rows_of(transaction, step) for step in steps]
+        return [self._stored(ask, reply) for ask, reply in found]
 
     def commit_questions(self, asked: Mapping[str, bytes], state: State) -> None:
         """Commit digests of what some steps ask, and what they leave of the mechanism.

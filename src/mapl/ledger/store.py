@@ -96,7 +96,28 @@ class Store:
         )
         durable = _durable_sqlite if self.path else _durable_postgresql
         sa.event.listen(engine, "connect", durable)
-        return engine.connect()
+        found = engine.connect()
+        self._file = self._identity()
+        return found
+
+    def _identity(self) -> tuple[int, int] | None:
+        """Return what tells the file from another one of its name."""
+        if self.path is None:
+            return None
+        file = self.path.stat()
+        return file.st_dev, file.st_ino
+
+    def refuse_other_file(self) -> None:
+        """Refuse to write to a file that was deleted or replaced."""
+        try:
+            same = self._identity() == self._file
+        except OSError:
+            same = False
+        if not same:
+            raise LedgerError(
+                f"The file of {self.url} was removed or replaced while it was in use. "
+                "Put it back. Nothing was released."
+            )
 
     def execute(self, statement: Any, **params: Any) -> Any:
         """Run a statement, whose SQL is compiled once; return a cursor."""

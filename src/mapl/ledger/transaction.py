@@ -114,6 +114,7 @@ class Transaction(WriteLock):
         """
         super()._begin()
         store = self.store
+        store.refuse_other_file()
         if not store.checked:
             self._check_version()
         if store.path is None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,25 @@ def read_public(folder: Path) -> dict[str, Any]:
     try:
         public: dict[str, Any] = json.loads((folder / PUBLIC).read_text())
         form = public["form"]
-    except (OSError, ValueError, TypeError, KeyError):
+        if form != FORM:
+            raise ParameterError(
+                f"Panel form {form!r:.40} is unknown to this version. Upgrade mapl."
+            )
+        fixed_part(public)
+        _ = [opening["closed"] for opening in public["openings"]]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        if isinstance(error, ParameterError):
+            raise
         raise ParameterError(
             f"{folder} holds no panel. Make one: mapl panel train"
         ) from None
-    if form != FORM:
-        raise ParameterError(
-            f"Panel form {form!r:.40} is unknown to this version. Upgrade mapl."
-        )
     return public
+
+
+def fixed_part(public: Mapping[str, Any]) -> bytes:
+    """Return what never changes of a panel: its teachers are encrypted for this."""
+    names = ("id", "dataset", "estimator", "n_teachers", "classes", "columns")
+    return json.dumps([public[name] for name in names]).encode()
 
 
 def write_for_owner(path: Path, data: bytes) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import pickle
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,8 +28,16 @@ from mapl.errors import (
 )
 from mapl.ledger.job import who_and_when
 from mapl.ledger.ledger import Balance, Ledger
+from mapl.ledger.turns import turn
 from mapl.online.encoder import QuickEncoder
-from mapl.online.folder import FORM, PUBLIC, SECRET, read_public, write_for_owner
+from mapl.online.folder import (
+    FORM,
+    PUBLIC,
+    SECRET,
+    fixed_part,
+    read_public,
+    write_for_owner,
+)
 from mapl.planning.settings import setting_for
 from mapl.privacy.charged_dissent import ChargedDissent
 from mapl.privacy.events import from_json
@@ -87,7 +96,7 @@ class Panel:
         self.folder, self.public = folder, public
         self.ledger = Ledger(public["ledger"])
         self._teachers: Teachers | None = None
-        self._opened: tuple[int, OnlineLabeler] | None = None
+        self._labelers: dict[str, OnlineLabeler] = {}  # by opening
         self._guess: tuple[str, PublishedModel] | None = None  # and where it is
         self._seed, self._digest = 0, ""
 
@@ -125,28 +134,26 @@ class Panel:
             A published model: teachers that agree with it pay nothing.
         """
         one_of(*MECHANISMS, mechanism=mechanism)
-        self.refresh()
-        if self.is_open:
-            raise ParameterError(f"{self.folder} is open. Close it first.")
         if guess is not None and mechanism != "dissent":
             raise ParameterError("guess goes with mechanism 'dissent'.")
         made = self._mechanism_for(mechanism, epsilon, delta, cutoff, queries)
         self._refuse_hopeless(made)
-        event = made.event
-        opening = {
-            "number": len(self.public["openings"]) + 1,
-            "mechanism": mechanism,
-            "event": event.to_json(),
-            "epsilon": float(epsilon),
-            "delta": float(delta),
-            "guess": None if guess is None else str(Path(guess).resolve()),
-            "closed": False,
-        }
         if guess is not None:
             self._check_guess(load(guess))
-        changed = {**self.public, "openings": [*self.public["openings"], opening]}
-        self._labeler(opening)
-        self._write_public(changed)
+        with self._changing():
+            if self.is_open:
+                raise ParameterError(f"{self.folder} is open. Close it first.")
+            opening = {
+                "number": len(self.public["openings"]) + 1,
+                "mechanism": mechanism,
+                "event": made.event.to_json(),
+                "epsilon": float(epsilon),
+                "delta": float(delta),
+                "guess": None if guess is None else str(Path(guess).resolve()),
+                "closed": False,
+            }
+            self._new_labeler(opening).open()
+            self._write_openings([*self.public["openings"], opening])
         return opening
 
     def _refuse_hopeless(self, made: OnlineMechanism) -> None:
@@ -162,13 +169,21 @@ class Panel:
 
     def close(self) -> None:
         """Answer nothing more; what was paid is not given back."""
-        self.refresh()
-        if not self.is_open:
-            raise ParameterError(f"{self.folder} is not open.")
-        openings = [{**o, "closed": True} for o in self.public["openings"]]
-        self._write_public({**self.public, "openings": openings})
+        with self._changing():
+            if not self.is_open:
+                raise ParameterError(f"{self.folder} is not open.")
+            openings = [{**o, "closed": True} for o in self.public["openings"]]
+            self._write_openings(openings)
 
-    def _write_public(self, changed: dict[str, Any]) -> None:
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Let nobody else open or close it meanwhile."""
+        with turn(self.ledger.store, f"panel-{self.public['id']}"):
+            self.refresh()
+            yield
+
+    def _write_openings(self, openings: list[dict[str, Any]]) -> None:
+        changed = {**self.public, "openings": openings}
         shown = json.dumps(changed, indent=2).encode()
         write_for_owner(self.folder / PUBLIC, shown)
         self.public = changed
@@ -246,12 +261,17 @@ class Panel:
         )
 
     def _labeler(self, opening: dict[str, Any]) -> OnlineLabeler:
-        """Return who answers for an opening, which is paid for."""
-        if self._opened is None or self._opened[0] != opening["number"]:
+        """Return who answers for an opening, which must be paid for."""
+        key = json.dumps(opening, sort_keys=True)
+        if key not in self._labelers:
             made = self._new_labeler(opening)
-            made.open()
-            self._opened = opening["number"], made
-        return self._opened[1]
+            if not made.is_paid():
+                raise NotOpenError(
+                    f"The last opening of {self.folder.name} was not paid for: "
+                    "panel.json was changed."
+                )
+            self._labelers[key] = made
+        return self._labelers[key]
 
     def _new_labeler(self, opening: dict[str, Any]) -> OnlineLabeler:
         self._read_secret()
@@ -315,6 +335,7 @@ class Panel:
             self._teachers.ask(self._encoder.transform(table)),
             self._guesses(opening, table),
             n_classes=len(self.public["classes"]),
+            before=[self._labeler(one) for one in self.public["openings"][:-1]],
         )
         return [self._as_answers(outcome) for outcome in outcomes]
 
@@ -327,9 +348,12 @@ class Panel:
 
     def refresh(self) -> None:
         """See what another process did with the panel: opened it, or closed it."""
-        public = read_public(self.folder)
-        if public["id"] != self.public["id"]:
-            raise ParameterError(
+        try:
+            public = read_public(self.folder)
+        except ParameterError:
+            raise LedgerError(f"The panel {self.folder} is gone, or damaged.") from None
+        if any(public[n] != self.public[n] for n in public if n != "openings"):
+            raise LedgerError(
                 f"{self.folder} holds another panel than it did. Load it again."
             )
         self.public = public
@@ -362,13 +386,12 @@ class Panel:
         """Read the teachers, once."""
         if self._teachers is not None:
             return
-        place = f"panel/{self.public['id']}/{self.public['dataset']}".encode()
         sealed = (self.folder / SECRET).read_bytes()
-        data = self.ledger.store.cipher.decrypt(sealed, place)
+        data = self.ledger.store.cipher.decrypt(sealed, fixed_part(self.public))
         if data is None:
             raise LedgerError(
                 f"The teachers in {self.folder} cannot be decrypted: they belong to "
-                "another ledger or data set, or are damaged. Train the panel again."
+                "another ledger or data set, or panel.json was changed."
             )
         # It was encrypted with the holder's own key: nobody else made this pickle.
         kept = pickle.loads(data)  # noqa: S301

@@ -14,7 +14,7 @@ from mapl.arrays import Array
 from mapl.errors import ParameterError
 from mapl.learners import seed_of
 from mapl.ledger.ledger import Ledger
-from mapl.online.folder import FORM, PUBLIC, SECRET, write_for_owner
+from mapl.online.folder import FORM, PUBLIC, SECRET, fixed_part, write_for_owner
 from mapl.online.panel import Panel
 from mapl.records.private import PrivateRecords
 from mapl.records.schema import Schema
@@ -78,9 +78,8 @@ def train_panel(
         "columns": {str(n): c.kind for n, c in schema.columns.items()},
         "openings": [],
     }
-    place = f"panel/{shown['id']}/{dataset}".encode()
     folder.mkdir(parents=True, mode=0o700)
-    sealed = opened.store.cipher.encrypt(pickle.dumps(kept), place)
+    sealed = opened.store.cipher.encrypt(pickle.dumps(kept), fixed_part(shown))
     write_for_owner(folder / SECRET, sealed)
     write_for_owner(folder / PUBLIC, json.dumps(shown, indent=2).encode())
     return Panel(folder, shown)

@@ -74,6 +74,10 @@ class OnlineLabeler:
         self._job.charge(event)
         return event
 
+    def is_paid(self) -> bool:
+        """Whether the mechanism was charged."""
+        return self._job.resume(self._make().event)
+
     def ask(
         self,
         requests: Sequence[Request],
@@ -81,15 +85,17 @@ class OnlineLabeler:
         guess: Ints | None,
         *,
         n_classes: int,
+        before: Sequence[OnlineLabeler] = (),
     ) -> list[Outcome]:
         """Return what becomes of some requests, whose queries are the columns of
         ``votes`` one request after the other.
 
-        They are answered as if one by one, and committed together.
+        They are answered as if one by one, and committed together. ``before`` answered
+        earlier: a name that they know keeps its reply.
         """
         ends = np.cumsum([0, *(request.n_queries for request in requests)])
         with self._job.turn():
-            settled, fresh = self._sorted(requests)
+            settled, fresh = self._sorted(requests, before)
             if fresh:
                 rows = [np.arange(ends[i], ends[i + 1]) for i in fresh]
                 picked = np.concatenate(rows)
@@ -100,10 +106,14 @@ class OnlineLabeler:
         return [settled[request.step, request.digest] for request in requests]
 
     def _sorted(
-        self, requests: Sequence[Request]
+        self, requests: Sequence[Request], before: Sequence[OnlineLabeler]
     ) -> tuple[dict[tuple[str, bytes], Outcome], list[int]]:
         """Return what is settled already, by name and content; and which are new."""
-        stored = self._job.stored_steps([request.step for request in requests])
+        steps = [request.step for request in requests]
+        stored = self._job.stored_steps(steps)
+        for labeler in before:
+            earlier = labeler._job.stored_anywhere(steps)
+            stored = [a or b for a, b in zip(stored, earlier, strict=True)]
         settled: dict[tuple[str, bytes], Outcome] = {}
         fresh: dict[str, int] = {}
         for i, (request, found) in enumerate(zip(requests, stored, strict=True)):
@@ -126,15 +136,18 @@ class OnlineLabeler:
         """Draw and commit the labels of new requests."""
         mechanism = self._running()
         if isinstance(mechanism, SparseVector) and mechanism.halted:
-            spent = BudgetExceededError(
-                "This panel has withheld as many answers as were paid for. Open it "
-                "again to go on. Nothing was released."
-            )
-            return {(request.step, request.digest): spent for request in requests}
+            return {(request.step, request.digest): _spent() for request in requests}
         asked = {request.step: request.digest for request in requests}
-        labels = self._draw(mechanism, votes, guess, asked)
-        ends = np.cumsum([request.n_queries for request in requests])
-        parts = dict(zip(requests, np.split(labels, ends[:-1]), strict=True))
+        labels, n_asked = self._draw(mechanism, votes, guess, asked)
+        ends = np.cumsum([0, *(request.n_queries for request in requests)])
+        settled: dict[tuple[str, bytes], Outcome] = {}
+        parts: dict[Request, Ints] = {}
+        for request, start, end in zip(requests, ends, ends[1:], strict=False):
+            key = request.step, request.digest
+            if start < n_asked:
+                parts[request] = settled[key] = labels[start:end]
+            else:  # it halted before this one was looked at
+                settled[key] = _spent()
         self._job.commit_replies(
             {one.step: _pack(part) for one, part in parts.items()},
             mechanism.state(),
@@ -143,7 +156,7 @@ class OnlineLabeler:
                 for request, part in parts.items()
             },
         )
-        return {(one.step, one.digest): part for one, part in parts.items()}
+        return settled
 
     def _note(self, request: Request, labels: Ints) -> dict[str, str | int]:
         """Return what may be shown of a request that was answered."""
@@ -167,17 +180,20 @@ class OnlineLabeler:
         votes: Votes,
         guess: Ints | None,
         asked: dict[str, bytes],
-    ) -> Ints:
+    ) -> tuple[Ints, int]:
+        """Return labels, and how many queries were looked at."""
+
         def commit() -> None:
             self._job.commit_questions(asked, mechanism.state())
 
         if isinstance(mechanism, ChargedDissent):
             answer = mechanism.answer(votes, guess, before_draw=commit)
-            return answer.sure(_SURE * float(mechanism.sigma))
+            return answer.sure(_SURE * float(mechanism.sigma)), votes.n_queries
         if mechanism.event.threshold_noise_scale:
             raise MechanismStateError("Only a sparse vector without hidden noise.")
         commit()
-        return np.asarray(mechanism.answer(votes).labels, dtype=np.int64)
+        given = mechanism.answer(votes)
+        return np.asarray(given.labels, dtype=np.int64), given.n_asked
 
     def n_replies(self) -> int:
         """Return how many requests were answered."""
@@ -195,6 +211,13 @@ class OnlineLabeler:
 
     def __repr__(self) -> str:
         return "OnlineLabeler()"
+
+
+def _spent() -> BudgetExceededError:
+    return BudgetExceededError(
+        "This panel has withheld as many answers as were paid for. Open it again to go "
+        "on. Nothing was released."
+    )
 
 
 def _pack(labels: Ints) -> bytes:

@@ -65,6 +65,7 @@ def create_app(served: Mapping[str, Served], *, door: Door, limits: Limits) -> G
         most_bytes=limits.most_bytes,
         seconds=limits.body_seconds,
         metrics=service.metrics,
+        may_send=door.may_send,
     )
 
 

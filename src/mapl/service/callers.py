@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 from ipaddress import ip_address
 
 from fastapi import Request
+from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
 
 from mapl.errors import MaplError, ParameterError
 from mapl.service.tokens import Tokens
 
 COOKIE = "mapl_token"
+_LOCAL = re.compile(r"(localhost|127(\.[0-9]{1,3}){3}|\[::1\])(:[0-9]{1,5})?")
 
 
 class UnknownCallerError(MaplError):
@@ -57,16 +61,13 @@ class Door:
 
     def caller(self, request: Request) -> Caller:
         """Return who sent a request, or refuse it."""
-        _refuse_other_sites(request)
-        scheme, _, secret = request.headers.get("authorization", "").partition(" ")
-        if secret and scheme.lower() != "bearer":
-            raise UnknownCallerError("Send the token as: Authorization: Bearer TOKEN")
-        secret = secret.strip() or request.cookies.get(COOKIE, "")
-        if not secret and not self._needs_token():
+        refuse_other_sites(request)
+        secret = _secret(request.headers)
+        if secret is None and not self._needs_token():
             _refuse_other_hosts(request)
             caller = Caller("anonymous", "operator", None)
         else:
-            caller = self.known(secret)
+            caller = self.known(secret or "")
         self._limit.count(caller.name)
         return caller
 
@@ -80,21 +81,55 @@ class Door:
             )
         return Caller(token.name, token.scope, token.datasets)
 
+    def may_send(self, headers: Headers) -> bool:
+        """Whether a large body may be read: not before its sender is known."""
+        try:
+            secret = _secret(headers) or ""
+            return not self._needs_token() or self._tokens.find(secret) is not None
+        except MaplError:
+            return False
+
     def _needs_token(self) -> bool:
-        return self._guarded or bool(self._tokens.all())
+        # Once there were tokens, an empty or missing list does not open the door.
+        self._guarded = self._guarded or self._tokens.exist()
+        return self._guarded
 
 
-def _refuse_other_sites(request: Request) -> None:
+def _secret(headers: Headers) -> str | None:
+    """Return the token in the head of a request, None without any."""
+    given = headers.get("authorization")
+    if given is None:
+        return cookie_parser(headers.get("cookie", "")).get(COOKIE)
+    scheme, _, secret = given.partition(" ")
+    if scheme.lower() != "bearer":
+        raise UnknownCallerError("Send the token as: Authorization: Bearer TOKEN")
+    return secret.strip()
+
+
+def refuse_other_sites(request: Request) -> None:
     """Refuse what a page of another site makes a browser send."""
-    site = request.headers.get("sec-fetch-site", "none")
-    if request.method != "GET" and site not in ("none", "same-origin"):
+    headers = request.headers
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site is not None:
+        own = site in ("none", "same-origin")
+    else:  # an old browser, or none
+        own = origin is None or origin.partition("://")[2] == headers.get("host")
+    if request.method != "GET" and not own:
         raise ForbiddenError("Requests from pages of other sites are refused.")
 
 
 def _refuse_other_hosts(request: Request) -> None:
-    """Refuse a name that somebody has pointed at this machine."""
-    if not is_loopback(request.url.hostname or ""):
-        raise ForbiddenError("Without tokens only localhost is answered.")
+    """Refuse a name that somebody has pointed at this machine, and proxies."""
+    hosts = request.headers.getlist("host")
+    local = len(hosts) == 1 and _LOCAL.fullmatch(hosts[0]) is not None
+    passed_on = any(
+        name.startswith(("forwarded", "x-forwarded")) for name in request.headers
+    )
+    if not local or passed_on:
+        raise ForbiddenError(
+            "Without tokens only localhost is answered, and no proxy. Make a token: "
+            "mapl token create"
+        )
 
 
 def is_loopback(host: str) -> bool:

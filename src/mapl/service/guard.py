@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 import orjson
+from starlette.datastructures import Headers
 
 from mapl.service.logs import log, where
 from mapl.service.metrics import Metrics
@@ -19,6 +20,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
+_FORM_BYTES = 10_000
 _CSP = (
     "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
@@ -42,13 +44,21 @@ class _RefusedError(Exception):
 class Guard:
     """Wraps the application.
 
-    ``most_bytes`` may a body have, and ``seconds`` may it take to arrive.
+    ``most_bytes`` may a body have, and ``seconds`` may it take to arrive. Of somebody
+    who may not send one (``may_send``), it is read as far as a form to sign in goes.
     """
 
     def __init__(
-        self, app: Any, *, most_bytes: int, seconds: float, metrics: Metrics
+        self,
+        app: Any,
+        *,
+        most_bytes: int,
+        seconds: float,
+        metrics: Metrics,
+        may_send: Callable[[Headers], bool],
     ) -> None:
         self._app, self._most_bytes, self._seconds = app, most_bytes, seconds
+        self._may_send = may_send
         self._metrics = metrics
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -80,11 +90,9 @@ class Guard:
 
     async def _body(self, scope: Message, receive: Receive) -> bytes:
         """Read the whole body, unless it is too large or too slow."""
-        too_large = _RefusedError(
-            413, f"A body may have {self._most_bytes} bytes. Send fewer records."
-        )
+        most, too_large = self._limit(Headers(scope=scope))
         length = dict(scope["headers"]).get(b"content-length", b"0")
-        if length.isdigit() and int(length[:20]) > self._most_bytes:
+        if length.isdigit() and int(length[:20]) > most:
             raise too_large
         parts, size, more = [], 0, True
         try:
@@ -95,12 +103,21 @@ class Guard:
                         raise _RefusedError(400, "The client has gone.")
                     parts.append(message.get("body", b""))
                     size += len(parts[-1])
-                    if size > self._most_bytes:
+                    if size > most:
                         raise too_large
                     more = message.get("more_body", False)
         except TimeoutError:
             raise _RefusedError(408, "The body did not arrive in time.") from None
         return b"".join(parts)
+
+    def _limit(self, headers: Headers) -> tuple[int, _RefusedError]:
+        """Return how large a body may be, and what is said of a larger one."""
+        if not self._may_send(headers):
+            return _FORM_BYTES, _RefusedError(401, "This needs a valid token.")
+        most = self._most_bytes
+        return most, _RefusedError(
+            413, f"A body may have {most} bytes. Send fewer records."
+        )
 
 
 class _Answer:

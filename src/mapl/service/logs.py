@@ -50,7 +50,8 @@ def configure() -> None:
     """Send everything, the server's own messages too, to stderr as JSON."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
-    for name in ("mapl.service", "uvicorn", "uvicorn.error"):
+    logging.captureWarnings(True)
+    for name in ("mapl.service", "uvicorn", "uvicorn.error", "py.warnings"):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(logging.INFO if name == "mapl.service" else logging.WARNING)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client import generate_latest as as_text
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
 from mapl.ledger.ledger import Balance
 
@@ -28,13 +30,13 @@ class Metrics:
         )
         self._queries = Counter(
             "mapl_queries",
-            "Records that were labelled.",
+            "Records that were given an answer, for the first time or again.",
             ["worker", "model"],
             registry=self._registry,
         )
         self._abstained = Counter(
             "mapl_abstentions",
-            "Records that a panel gave no label.",
+            "Those of them that a panel gave no label.",
             ["worker", "model"],
             registry=self._registry,
         )
@@ -64,10 +66,29 @@ class Metrics:
         if abstained:
             self._abstained.labels(self._worker, model).inc(abstained)
 
-    def show(self, balances: Iterable[Balance]) -> bytes:
-        """Return all figures as text."""
+    def show(self, balances: Iterable[Balance], *, models: Collection[str]) -> bytes:
+        """Return the figures as text; of models, only those of some."""
         self._budget.clear()
         for one in balances:
             self._budget.labels(one.name, "limit").set(one.epsilon_limit)
             self._budget.labels(one.name, "spent").set(one.epsilon_spent)
-        return as_text(self._registry)
+        chosen = CollectorRegistry()
+        chosen.register(_Chosen(self._registry, models))
+        return as_text(chosen)
+
+
+class _Chosen(Collector):
+    """The figures of a registry, without those of other models."""
+
+    def __init__(self, registry: CollectorRegistry, models: Collection[str]) -> None:
+        self._registry, self._models = registry, models
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the figures."""
+        for metric in self._registry.collect():
+            metric.samples = [
+                one
+                for one in metric.samples
+                if "model" not in one.labels or one.labels["model"] in self._models
+            ]
+            yield metric

@@ -18,11 +18,16 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from mapl import __version__
 from mapl.errors import MaplError, ParameterError
 from mapl.service.batching import in_asking_thread
-from mapl.service.callers import COOKIE, Caller, UnknownCallerError
+from mapl.service.callers import (
+    COOKIE,
+    Caller,
+    UnknownCallerError,
+    refuse_other_sites,
+)
 from mapl.service.chart import answers_over_time
 from mapl.service.core import Service, TheCaller, TheService
 from mapl.service.served import ServedModel, ServedPanel
-from mapl.service.tensors import InferenceRequest, InputTensor
+from mapl.service.tensors import checked_request
 
 _SHOWN = 50  # lines of the audit log
 _DRAWN = 500  # requests in a picture
@@ -43,6 +48,7 @@ async def home(request: Request, service: TheService) -> Response:
 @routes.post("/sign-in")
 async def sign_in(request: Request, service: TheService) -> Response:
     """Take a token, and keep it in a cookie that no script and no other site sees."""
+    refuse_other_sites(request)
     secret = (await _form(request)).get("token", "").strip()
     try:
         service.door.known(secret)
@@ -61,8 +67,9 @@ async def sign_in(request: Request, service: TheService) -> Response:
 
 
 @routes.post("/sign-out")
-async def sign_out() -> Response:
+async def sign_out(request: Request) -> Response:
     """Forget the token."""
+    refuse_other_sites(request)
     found = RedirectResponse("/", 303)
     found.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return found
@@ -76,18 +83,18 @@ async def ask(
     form = await _form(request)
     served = service.find(name, caller)
     inputs = [
-        InputTensor(
-            name=column,
-            shape=[1],
-            datatype="BYTES",
-            data=[form.get(f"c{i}", "").strip() or None],
-        )
+        {
+            "name": column,
+            "shape": [1],
+            "datatype": "BYTES",
+            "data": [form.get(f"c{i}", "").strip() or None],
+        }
         for i, column in enumerate(served.columns)
     ]
     result: dict[str, Any] = {"name": name, "label": "", "error": "", "form": form}
     status = 200
     try:
-        asked = InferenceRequest(id=form.get("id") or None, inputs=inputs)
+        asked = checked_request({"id": form.get("id") or None, "inputs": inputs})
         found = await service.infer(request, name, asked, caller)
         outputs = {one["name"]: one["data"] for one in found["outputs"]}
         result |= {"label": outputs["label"][0], "outputs": outputs}

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import math
-import time
 from typing import Any
 
 import orjson
@@ -24,7 +21,6 @@ from mapl.service.tensors import (
     parse_request,
 )
 
-_GRID_SECONDS = 0.005  # a panel's answers leave at multiples of it
 _ERRORS: dict[int | str, dict[str, Any]] = {
     code: {"model": ErrorResponse} for code in (400, 401, 403, 404, 409, 413, 429, 503)
 }
@@ -84,23 +80,9 @@ async def infer(
     name: str, request: Request, service: TheService, caller: TheCaller
 ) -> Response:
     """Labels for records."""
-    start = time.perf_counter()
-    is_panel = isinstance(service.find(name, caller), ServedPanel)
-    try:
-        asked = parse_request(await request.body())
-        found = await service.infer(request, name, asked, caller)
-    finally:
-        if is_panel:
-            await _wait_for_grid(start)
+    asked = parse_request(await request.body())
+    found = await service.infer(request, name, asked, caller)
     return Response(orjson.dumps(found), media_type="application/json")
-
-
-async def _wait_for_grid(start: float) -> None:
-    """Wait until a multiple of some milliseconds has passed since the start: how long
-    an answer took to make shows less.
-    """
-    passed = time.perf_counter() - start
-    await asyncio.sleep(math.ceil(passed / _GRID_SECONDS) * _GRID_SECONDS - passed)
 
 
 @routes.get("/metrics", tags=["operators"], responses=_ERRORS)
@@ -108,9 +90,11 @@ async def metrics(service: TheService, caller: TheCaller) -> Response:
     """Public figures for Prometheus; for operators."""
     if not caller.is_operator:
         raise ForbiddenError("This is for operators.")
-    mine = [one for one in service.visible_to(caller) if isinstance(one, ServedPanel)]
-    balances = await in_asking_thread(lambda: [one.panel.balance() for one in mine])
-    return Response(service.metrics.show(balances), media_type=TYPE)
+    mine = service.visible_to(caller)
+    panels = [one.panel for one in mine if isinstance(one, ServedPanel)]
+    balances = await in_asking_thread(lambda: [panel.balance() for panel in panels])
+    shown = service.metrics.show(balances, models=[one.name for one in mine])
+    return Response(shown, media_type=TYPE)
 
 
 def describe(document: dict[str, Any]) -> None:

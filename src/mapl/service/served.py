@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import secrets
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,13 +13,14 @@ import numpy as np
 import pandas as pd
 from anyio import to_thread
 
-from mapl.errors import MaplError, ParameterError
+from mapl.errors import ParameterError
 from mapl.online.panel import Panel, Question
 from mapl.publish.loading import load
 from mapl.records.table import table_of_columns
 from mapl.service.batching import Batcher, in_asking_thread
 from mapl.service.tensors import datatype_of
 
+_READY_SECONDS = 1.0
 Output = dict[str, Any]  # an output tensor
 
 
@@ -55,16 +58,24 @@ class ServedPanel:
         self.columns: dict[str, str] = self.panel.public["columns"]
         self.panel.warm_up()
         self._batcher = Batcher(self.panel.ask_together)
+        self._looked, self._ready = -math.inf, False
 
     def properties(self) -> dict[str, Any]:
         """Return the classes."""
         return {"classes": [str(label) for label in self.panel.public["classes"]]}
 
     async def is_ready(self) -> bool:
-        """Whether it is open and has answers left."""
+        """Whether it is open and has answers left, as it was a second ago."""
+        now = time.monotonic()
+        if now - self._looked > _READY_SECONDS:
+            self._looked = now
+            self._ready = await in_asking_thread(self._can_answer)
+        return self._ready
+
+    def _can_answer(self) -> bool:
         try:
-            return await in_asking_thread(self.panel.can_answer)
-        except MaplError:
+            return self.panel.can_answer()
+        except Exception:  # whatever it is, there are no answers
             return False
 
     async def infer(
@@ -89,8 +100,7 @@ class ServedModel:
     def __init__(self, folder: Path) -> None:
         self.model = load(folder)
         self.name = _name_of(folder)
-        receipt = self.model.certificate_["ledger"]
-        self.dataset = receipt["dataset"] if isinstance(receipt, dict) else None
+        self.dataset: str | None = None  # whoever has a token may ask it
         self.columns = self.model.column_kinds
         self._classes = [str(label) for label in self.model.classes_.tolist()]
         self.outputs = {"label": ("BYTES", [-1])}

@@ -142,7 +142,7 @@ def _address(settings: Settings, listening: socket.socket) -> str:
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP that hangs up on a client who does not finish the head of a request.
+    """HTTP that hangs up on who does not finish the head of a request, or read.
 
     uvicorn waits for it forever. Bodies have a limit of their own, in `Guard`.
     """
@@ -165,7 +165,9 @@ class PatientProtocol(H11Protocol):
         if self.transport.is_closing():
             return
         answering = self.cycle is not None and not self.cycle.response_complete
-        if answering or self.cycle is not before:
+        if self.cycle is before and self.transport.get_write_buffer_size():
+            self.transport.abort()  # it does not read what it asked for
+        elif answering or self.cycle is not before:
             self._wait()
         else:
             self.transport.close()

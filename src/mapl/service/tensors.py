@@ -96,6 +96,11 @@ def parse_request(body: bytes) -> InferenceRequest:
             f"The body must be JSON: {error.msg[:80]} at character {error.pos}. NaN "
             "is none: write null for a missing value."
         ) from None
+    return checked_request(given)
+
+
+def checked_request(given: Any) -> InferenceRequest:
+    """Return a request, if it is one."""
     try:
         return InferenceRequest.model_validate(given)
     except ValidationError as error:

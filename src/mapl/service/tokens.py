@@ -120,6 +120,10 @@ class Tokens:
                 "tokens."
             ) from None
 
+    def exist(self) -> bool:
+        """Whether any was ever made here."""
+        return self._path.exists()
+
     def find(self, secret: str) -> Token | None:
         """Return the valid token that this is, or None.
 

@@ -1,6 +1,7 @@
 """The command line: parse, call, show.
 
-Exit code 2 for bad input, 3 for a budget that is spent, 4 for a damaged ledger.
+Exit code 2 for bad input, 3 for a budget that is spent, 4 for a damaged ledger, 5 for a
+claim that an audit refutes.
 """
 
 import os
@@ -11,6 +12,7 @@ import rich_click as click
 
 from mapl import __version__
 from mapl.cli import (
+    audit,
     certificate,
     check,
     demo,
@@ -56,6 +58,7 @@ for _command in (
     predict.predict,
     certificate.certificate,
     plan.plan,
+    audit.audit,
     ledger.ledger,
     panel.panel,
     serve.serve,

@@ -121,3 +121,26 @@ def draw_sweep(tried: list[dict[str, float]], figure: Any, path: Path) -> None:
     axes.set(xlabel="epsilon", ylabel="accuracy to expect, %")
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=120)
+
+
+def draw_audits(found: dict[str, tuple[Any, Any]], path: Path) -> None:
+    """Draw, for each audit, what its claim allows and what was measured."""
+    import numpy as np
+
+    columns = min(4, len(found))
+    rows = len(found) // columns  # one, or all eight
+    figure = new_figure(path, 3.4 * columns, 3.4 * rows)
+    rates = np.linspace(0, 1, 101)
+    every = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes, (name, (claim, verdict)) in zip(every, found.items(), strict=False):
+        allowed = claim.most_power(rates)
+        axes.fill_between(rates, allowed, 1, color="#fde2dd", label="refutes the claim")
+        axes.plot(rates, allowed, color="#c0392b", label="claimed")
+        axes.plot(rates, rates, color="#94a3b8", lw=0.8, ls="--", label="guessing")
+        x, y = zip(*(point.rates for point in verdict.points), strict=True)
+        axes.plot(x, y, "o", ms=3.5, color="#2b6cb0", label="measured")
+        title = f"{name}: {'REFUTED' if verdict.refuted else 'not refuted'}"
+        axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", title=title)
+        axes.set(xlabel="false positive rate", ylabel="true positive rate")
+    every[0].legend(frameon=False, fontsize=8, loc="lower right")
+    figure.savefig(path, dpi=120)

@@ -63,6 +63,17 @@ def refuse_network_folder(folder: Path) -> None:
         )
 
 
+def write_for_owner(path: Path, data: bytes) -> None:
+    """Write a file for its owner alone: all of it, or the old one stays."""
+    part = path.with_name(f".{path.name}.part")
+    descriptor = os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
 @contextmanager
 def locked(descriptor: int, *, seconds: float | None = None) -> Iterator[None]:
     """Hold an exclusive lock on an open file; wait for so long, or as it takes.

@@ -1,7 +1,6 @@
 """The two files of a panel: what may be known of it, and its teachers."""
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,14 +35,3 @@ def fixed_part(public: Mapping[str, Any]) -> bytes:
     """Return what never changes of a panel: its teachers are encrypted for this."""
     names = ("id", "dataset", "estimator", "n_teachers", "classes", "columns")
     return json.dumps([public[name] for name in names]).encode()
-
-
-def write_for_owner(path: Path, data: bytes) -> None:
-    """Write a file for its owner alone: all of it, or the old one stays."""
-    part = path.with_name(f".{path.name}.part")
-    descriptor = os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)

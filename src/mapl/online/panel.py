@@ -26,6 +26,7 @@ from mapl.errors import (
     ParameterError,
     one_of,
 )
+from mapl.ledger.files import write_for_owner
 from mapl.ledger.job import who_and_when
 from mapl.ledger.ledger import Balance, Ledger
 from mapl.ledger.turns import turn
@@ -36,7 +37,6 @@ from mapl.online.folder import (
     SECRET,
     fixed_part,
     read_public,
-    write_for_owner,
 )
 from mapl.planning.settings import setting_for
 from mapl.privacy.charged_dissent import ChargedDissent

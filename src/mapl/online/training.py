@@ -13,8 +13,9 @@ import numpy as np
 from mapl.arrays import Array
 from mapl.errors import ParameterError
 from mapl.learners import seed_of
+from mapl.ledger.files import write_for_owner
 from mapl.ledger.ledger import Ledger
-from mapl.online.folder import FORM, PUBLIC, SECRET, fixed_part, write_for_owner
+from mapl.online.folder import FORM, PUBLIC, SECRET, fixed_part
 from mapl.online.panel import Panel
 from mapl.records.private import PrivateRecords
 from mapl.records.schema import Schema

@@ -121,6 +121,15 @@ def epsilon(events: Iterable[Event], *, delta: float) -> float:
     return least_root(lambda value: curve(value) <= allowed, precision=1e-6)
 
 
+def curve(events: Iterable[Event]) -> Callable[[float], float]:
+    """Return epsilon -> delta of the events together, composed once; as `delta`."""
+    parts = _gather(events)
+    if parts is None:
+        return lambda epsilon: 1.0
+    composed, leaked = _composed_curve(parts), leak(parts.elements())
+    return lambda epsilon: min(1.0, composed(min(epsilon, LARGEST)) + leaked)
+
+
 def leak(events: Iterable[Event]) -> float:
     """Bound the probability that a value which neighbours disagree on is released.
 
@@ -153,12 +162,8 @@ def renyi(events: Iterable[Event], *, order: float) -> float:
 
 
 def _delta(events: Iterable[Event], epsilon: float) -> float:
-    parts = _gather(events)
-    if parts is None:
-        return 1.0
     # Beyond the largest epsilon that is looked at, delta is taken from there.
-    total = _composed_curve(parts)(min(epsilon, LARGEST)) + leak(parts.elements())
-    return min(1.0, total)
+    return curve(events)(epsilon)
 
 
 # Composition ----------------------------------------------------------------------

@@ -16,10 +16,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from pathlib import Path
 
 from mapl.errors import LedgerError, ParameterError, one_of
-from mapl.ledger.files import locked, state_folder
+from mapl.ledger.files import locked, state_folder, write_for_owner
 
 SCOPES = ("analyst", "operator")
 _FILE = "tokens.json"
@@ -145,22 +144,13 @@ class Tokens:
             with locked(lock):
                 tokens = self.all()
                 yield tokens
-                _replace(self._path, json.dumps([asdict(one) for one in tokens]))
+                listed = json.dumps([asdict(one) for one in tokens])
+                write_for_owner(self._path, listed.encode())
         finally:
             os.close(lock)
 
     def __repr__(self) -> str:
         return f"Tokens({str(self._path)!r})"
-
-
-def _replace(path: Path, text: str) -> None:
-    part = path.with_suffix(".part")
-    descriptor = os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
 
 
 def _digest(secret: str) -> str:

@@ -54,12 +54,12 @@ def test_judging_is_calibrated(sigma: float) -> None:
     """
     rng = np.random.default_rng(0)
     refuted = 0
-    for _ in range(40):
+    for _ in range(20):
         without, with_ = rng.normal(0, sigma, 1000), rng.normal(1, sigma, 1000)
         found = judge(GAUSSIAN, without, with_, confidence=0.9)
         refuted += found.refuted
         assert found.real <= found.claimed
-    assert refuted == 40 if sigma == 1 else refuted <= 8
+    assert refuted == 20 if sigma == 1 else refuted <= 6
 
 
 def test_scores_are_learned_where_none_is_known() -> None:
@@ -87,7 +87,7 @@ def test_a_test_that_never_fails_shows_everything() -> None:
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_a_true_mechanism_is_not_refuted(name: str) -> None:
-    found = verdict(name, 400)
+    found = verdict(name, 200)
     assert not found.refuted
     assert found.real < found.claimed
     assert "not refuted: at least" in found.sentence()
@@ -97,7 +97,7 @@ def test_much_of_a_claim_is_shown() -> None:
     assert MECHANISMS["stable-release"](1.0, 1e-5).once(True).shape == (1,)
     assert verdict("stable-release", 20_000, 1.0).real > 0.8
     assert verdict("stable-release", 20_000).real > 3.5
-    assert verdict("count", 3000).real > 2.5
+    assert verdict("count", 1500).real > 2
 
 
 # Planted bugs ---------------------------------------------------------------------
@@ -167,14 +167,14 @@ def hardly_any_noise(patch: pytest.MonkeyPatch) -> None:
 
 
 BUGS: list[tuple[Callable[[pytest.MonkeyPatch], None], str, int]] = [
-    (half_noise, "moments", 500),
-    (half_noise, "dissent", 1200),
-    (half_noise, "count", 1200),
-    (no_silence, "dissent", 2500),
-    (half_the_steps, "dissent", 4000),
-    (noise_reused, "noisy-max", 400),
-    (a_seed, "count", 400),
-    (a_float_bound, "moments", 500),
+    (half_noise, "moments", 250),
+    (half_noise, "dissent", 250),
+    (half_noise, "count", 250),
+    (no_silence, "dissent", 400),
+    (half_the_steps, "dissent", 1200),
+    (noise_reused, "noisy-max", 250),
+    (a_seed, "count", 250),
+    (a_float_bound, "moments", 250),
     (hardly_any_noise, "sparse-vector", 800),
 ]
 
@@ -189,7 +189,7 @@ def bug(
 
 
 def test_a_planted_bug_is_refuted(bug: tuple[str, int]) -> None:
-    assert verdict(*bug).refuted
+    assert verdict(*bug, epsilon=4.0 if bug[0] == "sparse-vector" else 8.0).refuted
 
 
 # The command ----------------------------------------------------------------------

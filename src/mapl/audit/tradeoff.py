@@ -35,10 +35,10 @@ from mapl.privacy.events import (
     StableReleaseEvent,
 )
 
-_GRID = 400  # epsilons at which a curve is read
+_GRID = 150  # epsilons at which a curve is read
 _LEAST_SHARE = 2.0**-6
 _SHOWN = 12  # points of a picture
-_STEPS = 12  # of the search for what is real
+_STEPS = 8  # of the search for what is real
 
 
 @dataclass(frozen=True)

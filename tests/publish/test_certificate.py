@@ -134,7 +134,9 @@ def test_an_edited_field_breaks_the_seal(edit: dict[str, Any]) -> None:
         certificate.verify(changed)
 
 
-@pytest.mark.parametrize("files", [{}, [], {"../x": "0"}, {1: "0"}], ids=str)
+@pytest.mark.parametrize(
+    "files", [{}, [], {"../x": "0"}, {1: "0"}, {"": "0"}, {"..": "0"}], ids=str
+)
 def test_names_of_files_must_be_names(tmp_path: Path, files: Any) -> None:
     changed = certificate.sealed({**made(), "files": files})
     changed = certificate.signed(changed, signing.own_key())

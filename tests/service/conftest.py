@@ -82,6 +82,7 @@ class Server:
 
     url: str
     app: Any
+    connections: set[Any]
 
 
 def free_port() -> int:
@@ -108,7 +109,8 @@ def running(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     thread.start()
     while not made.started:
         time.sleep(0.01)
-    yield Server(f"http://127.0.0.1:{listening.getsockname()[1]}", app)
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    yield Server(url, app, made.server_state.connections)
     made.should_exit = True
     thread.join(20)
     listening.close()

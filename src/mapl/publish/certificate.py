@@ -342,7 +342,8 @@ def _digests(certificate: Mapping[str, Any]) -> dict[str, str]:
     """Return the digest of each file by its name."""
     digests = certificate["files"]
     named = isinstance(digests, Mapping) and all(
-        isinstance(name, str) and name == Path(name).name for name in digests
+        isinstance(name, str) and name == Path(name).name and name not in ("", "..")
+        for name in digests
     )
     if not named or not digests:
         raise CertificateError("The certificate names no files.")

@@ -171,7 +171,7 @@ BUGS: list[tuple[Callable[[pytest.MonkeyPatch], None], str, int]] = [
     (half_noise, "dissent", 250),
     (half_noise, "count", 250),
     (no_silence, "dissent", 400),
-    (half_the_steps, "dissent", 1200),
+    (half_the_steps, "dissent", 2000),
     (noise_reused, "noisy-max", 250),
     (a_seed, "count", 250),
     (a_float_bound, "moments", 250),

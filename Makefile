@@ -26,8 +26,8 @@ demo: setup  ## show what mapl does, in under a minute
 test: setup  ## run all tests, in parallel
 	$(BIN)/python -m pytest -n auto
 
-stress: setup  ## ten thousand neighbours, and two thousand kills of a ledger's writers
-	MAPL_FUZZ=15 $(BIN)/python -m pytest -n auto --hypothesis-seed=random tests/fuzz
+stress: setup  ## ten thousand neighbours, two thousand kills, 200 audits of each claim
+	MAPL_FUZZ=15 $(BIN)/python -m pytest -n auto --hypothesis-seed=random tests/fuzz tests/audit
 	MAPL_KILLS=2000 $(BIN)/python -m pytest tests/ledger/test_ledger_crashes.py
 
 check: setup format lint types coverage  ## all that CI runs

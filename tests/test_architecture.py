@@ -66,7 +66,7 @@ ALLOWED = {
     "streaming": {"joblib"},
     "estimator": {"sklearn", "threadpoolctl"},
     "trials": {"sklearn"},
-    "audit": {"scipy"},
+    "audit": {"pandas", "scipy", "sklearn"},
     "service": {
         *("anyio", "fastapi", "jinja2", "orjson", "pandas", "prometheus_client"),
         *("pydantic", "starlette", "uvicorn"),

@@ -147,7 +147,7 @@ def a_seed(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, "discrete_gaussian", seeded)
 
 
-def a_float_bound(patch: pytest.MonkeyPatch) -> None:
+def a_bound_that_is_too_long(patch: pytest.MonkeyPatch) -> None:
     """Contributions that are shortened to twice what they may be."""
     shorten = moments._shortened
 
@@ -155,6 +155,29 @@ def a_float_bound(patch: pytest.MonkeyPatch) -> None:
         return shorten(lengths, residuals, 4 * squared_length)
 
     patch.setattr(moments, "_shortened", longer)
+
+
+def a_float_bound(patch: pytest.MonkeyPatch) -> None:
+    """Lengths in half precision, where the canary's is infinite."""
+
+    def shortened(lengths: Any, residuals: Any, squared_length: Any) -> Any:
+        with np.errstate(over="ignore"):
+            own = (residuals**2).sum(axis=1).astype(np.float16)
+            factor = np.sqrt(squared_length / (lengths * own.astype(float)))
+        factor = np.where(factor > 0, np.minimum(factor, 1), 1)  # of a zero vector
+        return np.trunc(residuals * factor[:, None])
+
+    patch.setattr(moments, "_shortened", shortened)
+
+
+def one_dissent_more(patch: pytest.MonkeyPatch) -> None:
+    make = ChargedDissent.__init__
+
+    def off_by_one(self: ChargedDissent, **kwargs: Any) -> None:
+        make(self, **kwargs)
+        self._left += 1
+
+    patch.setattr(ChargedDissent, "__init__", off_by_one)
 
 
 def hardly_any_noise(patch: pytest.MonkeyPatch) -> None:
@@ -171,10 +194,13 @@ BUGS: list[tuple[Callable[[pytest.MonkeyPatch], None], str, int]] = [
     (half_noise, "dissent", 250),
     (half_noise, "count", 250),
     (no_silence, "dissent", 400),
-    (half_the_steps, "dissent", 2000),
+    (half_the_steps, "dissent", 1000),
     (noise_reused, "noisy-max", 250),
     (a_seed, "count", 250),
+    (a_bound_that_is_too_long, "moments", 250),
     (a_float_bound, "moments", 250),
+    (one_dissent_more, "dissent", 1000),
+    (half_noise, "sketch", 250),
     (hardly_any_noise, "sparse-vector", 800),
 ]
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from mapl.arrays import Floats
 from mapl.audit.tradeoff import Claim
+from mapl.features.sketch import SketchForm
 from mapl.privacy.calibration import largest_squared_shift
 from mapl.privacy.charged_dissent import ChargedDissent
 from mapl.privacy.linear_map import LinearMap
@@ -155,7 +156,7 @@ class _ConfidentMax(_Made):
 class _Dissent(_Made):
     """A teacher who never agrees with the guess, on more queries than it may."""
 
-    dissents, n_queries = 8, 24
+    dissents, n_queries = 1, 12
 
     def open(self) -> ChargedDissent:
         return ChargedDissent.for_budget(
@@ -260,6 +261,35 @@ class _Moments(_Made):
         return [np.ones(6)]
 
 
+class _Sketch(_Made):
+    """A record more in the cell of each column that adds most."""
+
+    form = SketchForm(sizes=(64, 5, 2), ordered=(64, 0, 0))
+
+    def open(self) -> Moments:
+        counts = [np.full(size, 10, dtype=np.int64) for size in self.form.sizes]
+        more = [count + (np.arange(len(count)) == 0) for count in counts]
+        self._totals = {False: self.form.total(counts), True: self.form.total(more)}
+        n = sum(self.form.sizes)
+        budget = largest_squared_shift(
+            epsilon=self.epsilon, delta=self.delta, coordinates=n
+        )
+        return Moments(squared_shift=budget, coordinates=n)
+
+    def once(self, present: bool) -> Any:
+        event: Any = self.claim.events[0]
+        made = Moments(squared_shift=event.squared_shift, coordinates=event.coordinates)
+        return made.release(
+            self._totals[present],
+            squared_length=self.form.squared_length,
+            part=Fraction(1),
+        ).total
+
+    @property
+    def known(self) -> list[Floats]:  # type: ignore[override]
+        return [(self._totals[True] - self._totals[False]).astype(float)]
+
+
 class _Count(_Made):
     """A count that is one more."""
 
@@ -273,6 +303,7 @@ class _Count(_Made):
 
 MECHANISMS: dict[str, Callable[[float, float], Experiment]] = {
     "moments": _Moments,
+    "sketch": _Sketch,
     "dissent": _Dissent,
     "soft-dissent": _SoftDissent,
     "sparse-vector": _SparseVector,

@@ -128,7 +128,7 @@ def draw_audits(found: dict[str, tuple[Any, Any]], path: Path) -> None:
     import numpy as np
 
     columns = min(4, len(found))
-    rows = len(found) // columns  # one, or all eight
+    rows = -(-len(found) // columns)
     figure = new_figure(path, 3.4 * columns, 3.4 * rows)
     rates = np.linspace(0, 1, 101)
     every = figure.subplots(rows, columns, squeeze=False).ravel()
@@ -142,5 +142,7 @@ def draw_audits(found: dict[str, tuple[Any, Any]], path: Path) -> None:
         title = f"{name}: {'REFUTED' if verdict.refuted else 'not refuted'}"
         axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", title=title)
         axes.set(xlabel="false positive rate", ylabel="true positive rate")
+    for axes in every[len(found) :]:
+        axes.set_axis_off()
     every[0].legend(frameon=False, fontsize=8, loc="lower right")
     figure.savefig(path, dpi=120)

@@ -19,7 +19,7 @@ from mapl.cli.inputs import Inputs
 from mapl.cli.output import errors_in_one_line
 from mapl.errors import CertificateError, ParameterError
 from mapl.publish import apart, bundle, report
-from mapl.publish.bundle import TRUSTED_TYPES
+from mapl.publish.bundle import FILES, TRUSTED_TYPES
 from mapl.records.files import column_names, read_private
 from mapl.records.schema import Column, Schema
 
@@ -96,7 +96,7 @@ def learned(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_learn_writes_what_may_be_published_and_nothing_else(learned: Path) -> None:
     names = {path.name for path in learned.iterdir()}
-    assert names == {"model.skops", "certificate.json", "labels.parquet", "report.html"}
+    assert names == set(FILES)
     labels = pd.read_parquet(learned / "labels.parquet")
     assert labels.columns.tolist() == ["age", "town", "label"]
     assert set(labels["label"].dropna()) == {"no", "yes"}
@@ -135,10 +135,10 @@ def test_a_report_says_what_epsilon_means(
     signed = json.loads((learned / "certificate.json").read_text())
     signed |= {"unit": unit, "epsilon": epsilon}
     signed["public"] |= {"privacy": privacy}
-    page = " ".join(report.render(signed, {"no": 1}).split())
+    page = " ".join(report.Report.of(signed, {"no": 1}).html().split())
     assert expected in page
     assert ("at most 73.2%" in page) == (epsilon == 1)  # 73.11, rounded up
-    worthless = report.render(signed | {"epsilon": None}, {"no": 1})
+    worthless = report.Report.of(signed | {"epsilon": None}, {"no": 1}).html()
     assert "In plain words" not in worthless
 
 

@@ -17,7 +17,7 @@ from mapl import Budget, BudgetExceededError, ParameterError, PrivateClassifier
 from mapl.cli import main
 from mapl.errors import CertificateError, PrivacyWarning
 from mapl.features.model import PublicFeatures
-from mapl.publish import apart, report
+from mapl.publish import apart, report, report_page
 from mapl.publish.loading import PublishedModel
 
 
@@ -266,7 +266,8 @@ def test_a_file_may_hold_a_model_without_probabilities(
 
 
 def test_a_report_without_a_price_has_no_curve() -> None:
-    assert report._curve([]) == ""
+    assert report._curve([]) == []
+    assert report_page._curve([]) == ""
 
 
 @pytest.mark.parametrize("name", ["report.html", "labels.parquet", "model.skops"])

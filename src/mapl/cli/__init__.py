@@ -1,7 +1,7 @@
 """The command line: parse, call, show.
 
-Exit code 2 for bad input, 3 for a budget that is spent, 4 for a damaged ledger, 5 for a
-claim that an audit refutes.
+Exit code 1 for a condition that a report does not meet, 2 for bad input, 3 for a budget
+that is spent, 4 for a damaged ledger, 5 for a claim that an audit refutes.
 """
 
 import os
@@ -21,6 +21,7 @@ from mapl.cli import (
     panel,
     plan,
     predict,
+    report,
     schema,
     serve,
     sketch,
@@ -57,6 +58,7 @@ for _command in (
     check.check,
     predict.predict,
     certificate.certificate,
+    report.report,
     plan.plan,
     audit.audit,
     ledger.ledger,

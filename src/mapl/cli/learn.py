@@ -165,7 +165,7 @@ _OVERLAP = "; public records may be private ones, too (--allow-overlap)"
     "--out",
     required=True,
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for the four files.",
+    help="Folder for what is published.",
 )
 @overwrite_option
 @click.option(
@@ -216,7 +216,8 @@ def learn(
     Writes a folder that may be published: model.skops (the model with the encoding of
     its columns, loads without pickle), certificate.json (the guarantee and what it
     stands on), labels.parquet (the public records with the labels published for them)
-    and report.html (all this for a reader).
+    and a report in four forms: report.html, report-print.html, report.json and
+    README.md (a model card).
     """
     budget = _budget(settings)
     from mapl.publish.bundle import FILES, new_folder, write_bundle

@@ -23,7 +23,8 @@ from mapl.publish.model_checks import (
     checked_moments,
     rebuilt_encoder,
 )
-from mapl.publish.report import render
+from mapl.publish.report import FILES as REPORTS
+from mapl.publish.report import Report
 from mapl.records.schema import Schema
 
 # Types of fitted models that hold numbers and nothing that runs.
@@ -55,7 +56,7 @@ def write_bundle(
     score: Mapping[str, Any] | None = None,
     key: bytes | None = None,
 ) -> dict[str, Any]:
-    """Write the four files to a folder, and return the certificate, which covers them.
+    """Write the files to a folder, and return the certificate, which covers them.
 
     ``model`` is what is published: the student, and what prepares its columns.
     ``fitted`` is the `PrivateClassifier`, ``public`` a frame of the public points.
@@ -70,7 +71,7 @@ def write_bundle(
     public.assign(label=names[codes]).to_parquet(out / "labels.parquet", index=False)
     counts = {str(c): int((codes == i).sum()) for i, c in enumerate(fitted.classes_)}
     counts["no answer"] = int((codes == ABSTAIN).sum())
-    page = render(
+    report = Report.of(
         fitted.certificate_,
         counts,
         learner=fitted.estimator,
@@ -78,14 +79,14 @@ def write_bundle(
         spending=fitted.spending_,
         score=score,
     )
-    (out / "report.html").write_text(page, encoding="utf-8")
+    report.write(out)
     others = [out / name for name in FILES if name != "certificate.json"]
     made = certificates.with_files(fitted.certificate_, others, key)
     certificates.write(made, out / "certificate.json")
     return made
 
 
-FILES = ("model.skops", "certificate.json", "labels.parquet", "report.html")
+FILES = ("model.skops", "certificate.json", "labels.parquet", *REPORTS)
 
 
 @contextmanager

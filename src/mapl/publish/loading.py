@@ -87,6 +87,14 @@ def load(folder: str | Path, *, public_key: str | Path | None = None) -> Publish
     public_key : path or None
         An Ed25519 key in PEM that the certificate must be signed by.
     """
+    read = verified(folder, public_key=public_key)
+    return PublishedModel(load_model(Path(folder) / "model.skops"), read)
+
+
+def verified(
+    folder: str | Path, *, public_key: str | Path | None = None
+) -> dict[str, Any]:
+    """Return the certificate of a folder, when all that it says was checked."""
     folder = Path(folder)
     if not (folder / "certificate.json").is_file():
         raise CertificateError(
@@ -95,4 +103,4 @@ def load(folder: str | Path, *, public_key: str | Path | None = None) -> Publish
     read = certificates.read(folder / "certificate.json")
     key = None if public_key is None else Path(public_key).read_bytes()
     certificates.verify(read, folder=folder, public_key=key)
-    return PublishedModel(load_model(folder / "model.skops"), read)
+    return read

@@ -1,19 +1,23 @@
-"""The report: a page about what was released, for a reader. Public values only."""
+"""What was released, for readers: one object, four forms. Public values only."""
 
+from __future__ import annotations
+
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
-from html import escape
 from importlib.metadata import version
-from importlib.resources import files
-from string import Template
+from pathlib import Path
 from typing import Any
 
+from mapl.errors import CertificateError
 from mapl.privacy import accounting
 from mapl.privacy.events import from_json
 from mapl.privacy.rounding import decimals_up
 from mapl.publish.meaning import in_plain_words
 
-_BAR = "<span class='bar' style='width: {:.2f}rem'></span>"
+FORM = "mapl report/1"
+FILES = ("report.html", "report-print.html", "report.json", "README.md")
 _HOW = {
     "moments": "sums over all records, each record's part bounded, with noise "
     "(moments)",
@@ -26,58 +30,120 @@ _HOW = {
     "sparse-vector": "the class with most votes where the lead is clear after noise; "
     "only answers that are withheld are paid for (sparse-vector)",
 }
-_ASKED = {"moments": "numbers published", "both": "numbers, or points asked for"}
+_DELTAS = [10.0**power for power in range(-10, -2)]
 
 
-def render(
-    certificate: Mapping[str, Any],
-    counts: Mapping[str, int],
-    *,
-    learner: Any = None,
-    columns: Sequence[str] = (),
-    spending: Sequence[tuple[int, float]] = (),
-    score: Mapping[str, Any] | None = None,
-) -> str:
-    """Return the page.
+@dataclass(frozen=True)
+class Report:
+    """A release in public values; ``docs/report.md`` describes each field.
 
-    ``counts`` says how many public points got which label, ``columns`` what these have,
-    ``spending`` how many points each batch had and what part of the price was used by
-    then, ``score`` the figures of a test file that was declared public.
+    Examples
+    --------
+    >>> from mapl.publish.report import Report
+    >>> Report.read("folder").epsilon  # doctest: +SKIP
+    1.0
     """
-    public = certificate["public"]
-    named = "none: sums over the records"
-    if learner is not None:
-        named = " ".join(str(learner).split())
-    facts = {
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "epsilon": certificate["epsilon"],
-        "delta": certificate["delta"],
-        "protected unit": certificate["unit"],
-        "learner": named,
-        "columns": ", ".join(map(str, columns)) or "not named",
-        "teachers": public["n_teachers"] or "none",
-        "public points": public["n_public"] or "none: a data dictionary alone",
-        "how it was released": _HOW[certificate["mechanism"]],
-        "budget": budget_in_words(certificate["ledger"]),
-        "assumed": public["assumed"],
-        "classes": "declared by the caller"
-        if public["classes_declared"]
-        else "read from the private labels, hence not protected",
-        "versions": ", ".join(
-            f"{name} {version(name)}" for name in ("mapl", "scikit-learn", "numpy")
-        ),
-    }
-    template = (files("mapl.publish") / "report.html").read_text(encoding="utf-8")
-    return Template(template).substitute(
-        guarantee=escape(certificate["guarantee"]),
-        plain=_plain_words(certificate),
-        facts=_rows([(name, str(value)) for name, value in facts.items()]),
-        labels=_bars(counts),
-        spending=_spending(spending),
-        curve=_curve([from_json(event) for event in certificate["events"]]),
-        asked=_ASKED.get(certificate["mechanism"], "points asked for"),
-        score=_score(score) if score else "",
-    )
+
+    form: str
+    date: str
+    guarantee: str
+    in_plain_words: str
+    epsilon: float | None
+    delta: float
+    unit: str
+    neighbours: str
+    mechanism: str
+    how: str
+    learner: str | None
+    columns: list[str]
+    public: dict[str, Any]
+    ledger: str | dict[str, Any]
+    events: list[dict[str, Any]]
+    epsilon_by_delta: list[dict[str, float]]
+    labels: dict[str, int]
+    spending: list[dict[str, float]]
+    score: dict[str, Any] | None
+    versions: dict[str, str]
+
+    @classmethod
+    def of(
+        cls,
+        certificate: Mapping[str, Any],
+        counts: Mapping[str, int],
+        *,
+        learner: Any = None,
+        columns: Sequence[str] = (),
+        spending: Sequence[tuple[int, float]] = (),
+        score: Mapping[str, Any] | None = None,
+    ) -> Report:
+        """Return the report of a release.
+
+        ``counts`` says how many public points got which label, ``columns`` what these
+        have, ``spending`` how many points each batch had and what part of the price was
+        used by then, ``score`` the figures of a test file that was declared public.
+        """
+        taken = ("guarantee", "epsilon", "delta", "unit", "neighbours", "mechanism")
+        return cls(
+            form=FORM,
+            date=datetime.now(UTC).strftime("%Y-%m-%d"),
+            **{name: certificate[name] for name in taken},
+            in_plain_words=_plain_words(certificate),
+            how=_HOW[certificate["mechanism"]],
+            learner=None if learner is None else " ".join(str(learner).split()),
+            columns=[str(name) for name in columns],
+            public=dict(certificate["public"]),
+            ledger=certificate["ledger"],
+            events=[dict(event) for event in certificate["events"]],
+            epsilon_by_delta=_curve(certificate["events"]),
+            labels=dict(counts),
+            spending=[{"asked": n, "used": min(part, 1.0)} for n, part in spending],
+            score=None if score is None else json.loads(json.dumps(score)),
+            versions={n: version(n) for n in ("mapl", "scikit-learn", "numpy")},
+        )
+
+    @classmethod
+    def read(cls, folder: str | Path) -> Report:
+        """Return the report in a published folder; `mapl.load` verifies the folder."""
+        path = Path(folder) / "report.json"
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            if found["form"] != FORM or found.keys() != _NAMES:
+                raise ValueError
+            return cls(**found)
+        except FileNotFoundError:
+            raise CertificateError(
+                f"{folder} has no report.json: an early version wrote it, or no "
+                "version. Save the model again."
+            ) from None
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            raise CertificateError(
+                f"{path} is not a report that this version reads."
+            ) from None
+
+    def to_json(self) -> str:
+        """Return the report as JSON."""
+        return json.dumps(asdict(self), indent=2) + "\n"
+
+    def html(self, *, printed: bool = False) -> str:
+        """Return the report as a page for the screen, or to be printed."""
+        from mapl.publish.report_page import page
+
+        return page(self, printed=printed)
+
+    def card(self) -> str:
+        """Return the report as a model card in Markdown."""
+        from mapl.publish.model_card import card
+
+        return card(self)
+
+    def write(self, folder: Path) -> None:
+        """Write all four forms."""
+        forms = (self.html(), self.html(printed=True), self.to_json(), self.card())
+        for name, text in zip(FILES, forms, strict=True):
+            (folder / name).write_text(text, encoding="utf-8")
+
+
+_NAMES = {field.name for field in fields(Report)}
 
 
 def _plain_words(certificate: Mapping[str, Any]) -> str:
@@ -92,11 +158,16 @@ def _plain_words(certificate: Mapping[str, Any]) -> str:
     )
 
 
-def _rows(pairs: Sequence[tuple[str, str]]) -> str:
-    return "".join(
-        f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>"
-        for name, value in pairs
-    )
+def _curve(events: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
+    """Return epsilon, rounded up, for some deltas; nothing where it is not finite."""
+    read = [from_json(event) for event in events]
+    found = [accounting.epsilon(read, delta=delta) for delta in _DELTAS]
+    if not 0 < max(found, default=0.0) < 1e9:
+        return []
+    return [
+        {"delta": delta, "epsilon": decimals_up(epsilon, 6)}
+        for delta, epsilon in zip(_DELTAS, found, strict=True)
+    ]
 
 
 def budget_in_words(ledger: str | Mapping[str, Any]) -> str:
@@ -107,66 +178,24 @@ def budget_in_words(ledger: str | Mapping[str, Any]) -> str:
     return f"of {ledger['dataset']!r} in ledger {ledger['id']}, row {rows}"
 
 
-def _spending(spending: Sequence[tuple[int, float]]) -> str:
-    return "".join(
-        f"<tr><td>{number}</td><td class='number'>{asked:,}</td>"
-        f"<td>{_BAR.format(12 * min(part, 1))} {min(part, 1):.0%}</td></tr>"
-        for number, (asked, part) in enumerate(spending, start=1)
-    )
-
-
-def _curve(events: Sequence[Any]) -> str:
-    """Draw epsilon against delta: the same release, stated in every way."""
-    deltas = [10.0**power for power in range(-10, -2)]
-    found = [accounting.epsilon(events, delta=delta) for delta in deltas]
-    most = max(found, default=0.0)
-    if not 0 < most < 1e9:
-        return ""
-    x = [60 + 45 * i for i in range(len(deltas))]
-    y = [150 - 130 * epsilon / most for epsilon in found]
-    line = " ".join(f"{a},{b:.1f}" for a, b in zip(x, y, strict=True))
-    dots = "".join(
-        f"<circle cx='{a}' cy='{b:.1f}' r='3'/>"
-        f"<text x='{a}' y='{b - 8:.1f}'>{decimals_up(epsilon, 2):g}</text>"
-        f"<text x='{a}' y='168'>1e{power}</text>"
-        for a, b, epsilon, power in zip(x, y, found, range(-10, -2), strict=True)
-    )
-    return (
-        "<svg viewBox='0 0 430 190' role='img' aria-label='epsilon against delta'>"
-        f"<polyline points='{line}'/>{dots}"
-        "<text x='218' y='186'>delta</text><text x='22' y='80'>epsilon</text></svg>"
-    )
-
-
-def _bars(counts: Mapping[str, int]) -> str:
-    most = max(counts.values(), default=1) or 1
-    return "".join(
-        f"<tr><th>{escape(name)}</th><td class='number'>{count:,}</td>"
-        f"<td>{_BAR.format(18 * count / most)}</td></tr>"
-        for name, count in counts.items()
-    )
-
-
-def _score(score: Mapping[str, Any]) -> str:
-    classes = [escape(name) for name in score["classes"]]
-    head = "".join(f"<th>{name}</th>" for name in classes)
-    body = "".join(
-        f"<tr><th>{name}</th>"
-        + "".join(f"<td class='number'>{count:,}</td>" for count in row)
-        + "</tr>"
-        for name, row in zip(classes, score["confusion"], strict=True)
-    )
-    figures = "".join(
-        f"<tr><th>{escape(name)}</th><td class='number'>{own['recall']:.1%}</td>"
-        f"<td class='number'>{own['precision']:.1%}</td></tr>"
-        for name, own in score["per_class"].items()
-    )
-    return (
-        f"<h2>Score on the public test file</h2><p>Accuracy {score['accuracy']:.1%}; "
-        "always the most frequent class would have "
-        f"{score['always_most_frequent']:.1%}.</p>"
-        "<table><tr><th>class</th><th>found (recall)</th>"
-        f"<th>right when predicted (precision)</th></tr>{figures}</table>"
-        "<p>True classes down, predicted across:</p>"
-        f"<table><tr><td></td>{head}</tr>{body}</table>"
-    )
+def facts_of(report: Report) -> dict[str, str]:
+    """Return what was released as pairs of a name and a text."""
+    public = report.public
+    declared = public.get("classes_declared", True)
+    return {
+        "date": report.date,
+        "epsilon": str(report.epsilon),
+        "delta": str(report.delta),
+        "protected unit": report.unit,
+        "learner": report.learner or "none: sums over the records",
+        "columns": ", ".join(report.columns) or "not named",
+        "teachers": str(public["n_teachers"] or "none"),
+        "public points": str(public["n_public"] or "none: a data dictionary alone"),
+        "how it was released": report.how,
+        "budget": budget_in_words(report.ledger),
+        "assumed": public["assumed"],
+        "classes": "declared by the caller"
+        if declared
+        else "read from the private labels, hence not protected",
+        "versions": ", ".join(f"{n} {v}" for n, v in report.versions.items()),
+    }

@@ -1,0 +1,259 @@
+"""One report, four forms, and conditions on it."""
+
+import contextlib
+import json
+from fractions import Fraction
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.datasets import make_classification
+
+from mapl import CertificateError, ParameterError, PrivateClassifier
+from mapl.cli import main
+from mapl.privacy.events import GaussianEvent
+from mapl.publish import certificate
+from mapl.publish.conditions import Condition, events_of, fields_of
+from mapl.publish.report import FILES, Report
+
+SCHEMA = json.loads((files("mapl.data") / "report.schema.json").read_text())
+SCORE: dict[str, Any] = {
+    "accuracy": 0.8,
+    "always_most_frequent": 0.6,
+    "classes": ["<b>", "y|es"],
+    "confusion": [[5, 1], [1, 3]],
+    "per_class": {
+        "<b>": {"recall": 0.8, "precision": 0.9},
+        "y|es": {"recall": 0.7, "precision": 0.6},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    X, y = make_classification(600, 4, random_state=0)
+    model = PrivateClassifier(epsilon=2, classes=[0, 1], random_state=0)
+    out = tmp_path_factory.mktemp("report") / "model"
+    model.fit(X[:300], y[:300], X_public=X[300:]).save(out)
+    return out
+
+
+def made(**changes: Any) -> Report:
+    signed = certificate.make(
+        [GaussianEvent(sigma=Fraction(40), steps=100)],
+        delta=1e-5,
+        **certificate.protection(grouped=False),
+        mechanism="dissent",
+        public={
+            "n_teachers": 250,
+            "n_public": 900,
+            "privacy": "records",
+            "assumed": "nothing <i>private</i>",
+            "classes_declared": True,
+        },
+        ledger="in memory",
+    )
+    return Report.of(
+        signed | changes,
+        {"<b>": 7, "y|es": 0},
+        learner="Tree(depth=`3`)",
+        columns=["a*b", "<c>"],
+        spending=[(900, 0.4), (900, 1.1)],
+        score=SCORE,
+    )
+
+
+# Four forms -----------------------------------------------------------------------
+
+
+def test_a_folder_has_all_four_forms_and_they_are_certified(folder: Path) -> None:
+    assert {path.name for path in folder.iterdir()} >= set(FILES)
+    signed = certificate.read(folder / "certificate.json")
+    assert set(FILES) <= signed["files"].keys()
+    found = Report.read(folder)
+    assert found.html() == (folder / "report.html").read_text()
+    assert found.html(printed=True) == (folder / "report-print.html").read_text()
+    assert found.card() == (folder / "README.md").read_text()
+    assert found.to_json() == (folder / "report.json").read_text()
+    assert found.guarantee == signed["guarantee"]
+    assert found.events == signed["events"]
+
+
+def test_the_json_keeps_to_its_schema(folder: Path) -> None:
+    for report in (Report.read(folder), made(), made(epsilon=None)):
+        jsonschema.validate(json.loads(report.to_json()), SCHEMA)
+
+
+def test_nothing_in_a_page_or_card_is_markup_of_a_stranger() -> None:
+    report = made()
+    for page in (report.html(), report.html(printed=True)):
+        assert "<b>" not in page
+        assert "<i>private" not in page
+        assert "&lt;b&gt;" in page
+    assert 'class="printed"' in report.html(printed=True)
+    card = report.card()
+    assert "\\<b\\>" in card
+    assert "y\\|es" in card
+    assert "a\\*b" in card
+    assert "80.0 %" in card
+    assert card.startswith("---\nlibrary_name: mapl\n")
+
+
+def test_a_release_without_a_guarantee_says_so() -> None:
+    assert "There is no guarantee." in made(epsilon=None).card()
+
+
+def test_used_budget_never_shows_as_more_than_all() -> None:
+    assert [step["used"] for step in made().spending] == [0.4, 1.0]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"form": "mapl report/2"}', '{"form": "mapl report/1"}']
+)
+def test_what_is_no_report_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "report.json").write_text(text)
+    with pytest.raises(CertificateError, match="not a report"):
+        Report.read(tmp_path)
+    with pytest.raises(CertificateError, match=r"has no report\.json"):
+        Report.read(tmp_path / "nothing")
+
+
+# Conditions -----------------------------------------------------------------------
+
+
+def holds(text: str, score: Any = SCORE, **changes: Any) -> bool:
+    report = made(**changes)
+    fields = fields_of(
+        {
+            "signature": None,
+            "public": report.public,
+            **{
+                name: getattr(report, name)
+                for name in ("epsilon", "delta", "unit", "mechanism", "ledger")
+            },
+        },
+        score,
+    )
+    return Condition.parse(text).holds(fields, events_of({"events": report.events}))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("epsilon <= 1", True),
+        ("epsilon<=0.9", False),
+        ("epsilon(1e-9) <= 1", False),
+        ("epsilon( 1e-5 ) < 1", True),
+        ("delta == 1e-5", True),
+        ("unit == a record", True),
+        ("unit != 'a record'", False),
+        ("mechanism == dissent", True),
+        ("classes_declared == true", True),
+        ("classes_declared == no", False),
+        ("ledger == true", False),
+        ("teachers >= 250", True),
+        ("accuracy >= 0.81", False),
+        ("key != x", False),  # there is none
+    ],
+)
+def test_conditions_hold_or_not(text: str, expected: bool) -> None:
+    assert holds(text) is expected
+
+
+def test_a_missing_figure_satisfies_nothing() -> None:
+    assert not holds("epsilon <= 1000", epsilon=None)
+    assert not holds("accuracy >= 0", score=None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "epsilon",
+        "epsilon = 1",
+        "epsilon <= ",
+        "epsilon <= one",
+        "delta(1e-5) <= 1",
+        "epsilon(2) <= 1",
+        "epsilon(x) <= 1",
+        "epsilon(1-1) <= 1",
+        "magic == 1",
+        "unit <= a record",
+        "epsilon <= 1 and delta <= 1",
+    ],
+)
+def test_what_is_no_condition_is_refused(text: str) -> None:
+    with pytest.raises(ParameterError, match="--that"):
+        holds(text)
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_a_condition_or_refused(text: str) -> None:
+    with contextlib.suppress(ParameterError):
+        assert Condition.parse(text).text == text
+
+
+def test_nan_satisfies_nothing() -> None:
+    assert not holds("epsilon <= nan")
+    assert not holds("epsilon >= nan")
+
+
+# The commands ---------------------------------------------------------------------
+
+
+def run(*args: Any) -> Any:
+    return CliRunner().invoke(main, ["report", *map(str, args)])
+
+
+def test_a_folder_is_checked_with_an_exit_code(folder: Path) -> None:
+    done = run("check", folder, "--that", "epsilon <= 2", "--that", "delta <= 1e-5")
+    assert done.exit_code == 0
+    assert done.stdout.splitlines() == ["holds: epsilon <= 2", "holds: delta <= 1e-5"]
+    done = run("check", folder, "--that", "epsilon <= 1", "--json")
+    assert done.exit_code == 1
+    assert json.loads(done.stdout) == {
+        "holds": False,
+        "conditions": {"epsilon <= 1": False},
+    }
+    assert run("check", folder, "--that", "epsilon < =").exit_code == 2
+    assert run("check", folder, "--that", "accuracy >= 0.5").exit_code == 1
+    assert run("check", folder).exit_code == 2
+
+
+def test_an_edited_folder_is_refused_whatever_is_asked(
+    folder: Path, tmp_path: Path
+) -> None:
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    report = json.loads((tmp_path / "report.json").read_text())
+    (tmp_path / "report.json").write_text(json.dumps(report | {"epsilon": 0.1}))
+    for args in (("check", tmp_path, "--that", "epsilon <= 9"), ("show", tmp_path)):
+        done = run(*args)
+        assert done.exit_code == 2
+        assert "not the file that was certified" in done.stderr
+    key = tmp_path / "key.pem"
+    key.write_text("no key")
+    done = run("check", folder, "--that", "epsilon <= 9", "--public-key", key)
+    assert done.exit_code == 2
+
+
+def test_each_form_is_shown(folder: Path, tmp_path: Path) -> None:
+    for form, name in zip(("html", "print", "json", "markdown"), FILES, strict=True):
+        out = tmp_path / name
+        assert run("show", folder, "--format", form, "--out", out).exit_code == 0
+        assert out.read_text() == (folder / name).read_text()
+    assert "# A private classifier" in run("show", folder).stdout
+    assert run("show", folder, "--format", "pdf").exit_code == 2
+
+
+def test_labels_of_the_report_are_those_of_the_points(folder: Path) -> None:
+    labels = pd.read_parquet(folder / "labels.parquet")["label"]
+    counts = {str(k): int(n) for k, n in labels.value_counts().items()}
+    found = Report.read(folder).labels
+    assert {k: n for k, n in found.items() if n} == counts

@@ -664,6 +664,23 @@ def test_marks_survive_a_torn_write_and_refuse_more(file: Path, state: Path) -> 
     assert "cannot be opened" in str(reading(file))
 
 
+@pytest.mark.parametrize("numbers", [(1, 2, 3), (3, 4, 6), (2, 4, 6), (1, 3, 5, 8)])
+def test_a_torn_write_leaves_the_mark_before(
+    tmp_path: Path, numbers: tuple[int, ...]
+) -> None:
+    """However far the mark rises: several rows may be committed together."""
+    path = tmp_path / "a.mark"
+    mark = files.HighWaterMark(path)
+    for number in numbers:
+        mark.raise_to(number, bytes([number]) * 32)
+    whole = path.read_bytes()
+    at = whole.index(numbers[-1].to_bytes(8))
+    path.write_bytes(whole[: at + 3] + b"\xff" + whole[at + 4 :])
+    found = files.HighWaterMark(path)
+    found.read()
+    assert (found.seq, found.mac) == (numbers[-2], bytes([numbers[-2]]) * 32)
+
+
 def test_a_row_that_another_copy_wrote_is_found(file: Path, state: Path) -> None:
     (mark,) = state.glob("*.mark")
     seen = files.HighWaterMark(mark)

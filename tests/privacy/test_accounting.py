@@ -15,6 +15,7 @@ from mapl.privacy.calibration import least_scale
 from mapl.privacy.curves import (
     charged_abstention_curve,
     charged_abstention_renyi,
+    gaussian_curve,
     gaussian_shift_curve,
     pure_composition_curve,
 )
@@ -557,3 +558,24 @@ def test_all_adaptive_strategies_stay_within_the_gaussian_limit() -> None:
         assert 0.8 * limit < found <= limit
         cheap = [(pair, (price / 2,)) for price, pair in kwargs]
         assert best_strategy(cheap, (budget,), gamma, 3) > limit
+
+
+@pytest.mark.parametrize("epsilon", [4900.5, 5197.5, 5296.5, 5395.5])
+def test_far_tails_of_wide_sums_are_rounded_against_us(epsilon: float) -> None:
+    """A hundred scales out, the normal law is larger than that of the lattice."""
+    sigma, steps = 31.940625, 9_998_999
+    scale = sigma * math.sqrt(steps)
+
+    def log_tail(s: float) -> float:
+        """Return ln P(S <= s) up to the normaliser, s far below 0."""
+        x = s - np.arange(0, 40 * int(scale), dtype=float)
+        terms = -((x / scale) ** 2) / 2
+        return float(terms[0] + np.log(np.exp(terms - terms[0]).sum()))
+
+    last = math.ceil(steps / 2 - sigma**2 * epsilon) - 1
+    norm = math.log(scale * math.sqrt(2 * math.pi))
+    first = math.exp(log_tail(last) - norm)
+    exact = first - math.exp(log_tail(last - steps) - norm + epsilon)
+    assert exact > 0
+    found = float(gaussian_curve(sigma, steps)(np.array([epsilon]))[0])
+    assert found >= exact

@@ -120,7 +120,7 @@ def _write_through(descriptor: int, data: bytes, at: int) -> None:
 class HighWaterMark:
     """How far this machine has seen the ledger: a file of two slots.
 
-    The slots are written in turn, so that a torn write leaves the other one intact. The
+    The lower one is written next, so that a torn write leaves the last mark intact. The
     mark never goes back: a restored old copy of the database lacks the row at the mark.
     """
 
@@ -128,6 +128,7 @@ class HighWaterMark:
 
     def __init__(self, path: Path) -> None:
         self.path, self.seq, self.mac = path, 0, GENESIS
+        self._next = 0  # the slot that is written next
         try:
             self._file = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
         except OSError as error:
@@ -140,18 +141,21 @@ class HighWaterMark:
         """Read the highest mark that is intact; it is an error if none is."""
         both = os.pread(self._file, 2 * self._SLOT, 0)
         slots = [both[: self._SLOT], both[self._SLOT :]]
-        intact = [
-            s for s in slots if len(s) == self._SLOT and s[40:] == _checksum(s[:40])
-        ]
+        intact = {
+            i: int.from_bytes(s[:8])
+            for i, s in enumerate(slots)
+            if len(s) == self._SLOT and s[40:] == _checksum(s[:40])
+        }
         if any(slots) and not intact:
             raise LedgerCorruptedError(
                 f"The mark {self.path} is damaged: an old copy of the ledger would no "
                 "longer be noticed. Check the ledger, then remove the mark."
             )
-        for slot in intact:
-            number = int.from_bytes(slot[:8])
-            if number > self.seq:
-                self.seq, self.mac = number, slot[8:40]
+        if intact:
+            highest = max(intact, key=lambda i: intact[i])
+            self._next = 1 - highest
+            if intact[highest] > self.seq:
+                self.seq, self.mac = intact[highest], slots[highest][8:40]
 
     def raise_to(self, seq: int, mac: bytes) -> None:
         """Write a higher mark to the disk, or read the one that is there."""
@@ -161,7 +165,7 @@ class HighWaterMark:
                 if seq > self.seq:
                     body = seq.to_bytes(8) + mac
                     slot = body + _checksum(body)
-                    _write_through(self._file, slot, seq % 2 * self._SLOT)
+                    _write_through(self._file, slot, self._next * self._SLOT)
                     self.seq, self.mac = seq, mac
         except OSError as error:
             raise LedgerError(

@@ -142,12 +142,13 @@ def gaussian_curve(sigma: float, steps: int) -> Curve:
     """
     if (sigma < _LATTICE_SIGMA and steps > 10_000) or steps > 10_000 * sigma**2:
         return np.ones_like  # epsilon would be in the thousands: certify nothing
-    log_cdf = _log_cdf_of_sum(sigma, steps)
+    log_cdf, off = _log_cdf_of_sum(sigma, steps), _tail_error(sigma, steps)
 
     def curve(epsilons: Floats) -> Floats:
         last = np.ceil(steps / 2 - sigma**2 * epsilons) - 1
-        first_mass = np.exp(log_cdf(last)) * INFLATE
-        second_mass = np.exp(log_cdf(last - steps) + epsilons) / INFLATE
+        first_mass = np.exp(log_cdf(last)) * (INFLATE + off(last))
+        second_mass = np.exp(log_cdf(last - steps) + epsilons)
+        second_mass /= INFLATE + off(last - steps)
         rest = np.maximum(first_mass - second_mass, 0.0)
         return np.asarray(rest + 1e-16, dtype=np.float64)
 
@@ -204,13 +205,13 @@ def _log_cdf_of_sum(sigma: float, steps: int) -> Curve:
 
     From sigma = 2.9 on, S is discrete Gaussian of scale sigma sqrt(steps) to within a
     relative 1e-25, by Poisson's summation formula; a wide one has the tails of the
-    normal law at s + 1/2 to within a relative 1e-9. Beyond 14 scales there is less
-    than 1e-42.
+    normal law at s + 1/2 to within `_tail_error`. Beyond 14 scales there is less than
+    1e-42.
     """
     from scipy.special import log_ndtr
 
     scale = sigma * math.sqrt(steps)
-    if sigma >= _LATTICE_SIGMA and scale > 1e5:
+    if _is_wide(sigma, scale):
         return lambda s: np.asarray(log_ndtr((s + 0.5) / scale), dtype=np.float64)
     reach = math.ceil(14 * max(scale, 3))
     x = np.arange(-reach, reach + 1)
@@ -221,6 +222,23 @@ def _log_cdf_of_sum(sigma: float, steps: int) -> Curve:
     with np.errstate(divide="ignore"):
         logs = np.log(np.append(0.0, np.cumsum(mass) / mass.sum()))
     return lambda s: logs[np.clip(s + reach + 1, 0, 2 * reach + 1).astype(np.int64)]
+
+
+def _is_wide(sigma: float, scale: float) -> bool:
+    """Whether a sum of discrete Gaussians is so wide that its tails are normal."""
+    return sigma >= _LATTICE_SIGMA and scale > 1e5
+
+
+def _tail_error(sigma: float, steps: int) -> Curve:
+    """Return s -> a bound on how far `_log_cdf_of_sum` is off, as a share.
+
+    The midpoint rule is off by x^2/(24 scale^2) at x scales, and by terms that are
+    smaller by x/scale; the bound is a fifth more.
+    """
+    scale = sigma * math.sqrt(steps)
+    if not _is_wide(sigma, scale):
+        return np.zeros_like
+    return lambda s: np.asarray((2 + (s / scale) ** 2) / (20 * scale**2))
 
 
 def _power(mass: Floats, n: int) -> Floats:

@@ -66,7 +66,7 @@ def charged_abstention_curve(loss: float, cutoff: int) -> Curve:
     .. math:: \delta(\epsilon) = (1 - e^{\epsilon - (K+1) loss}) S(K + 1)
         + (e^{\epsilon - K loss} - 1) e^{-loss} S(K + 2).
 
-    Guarantee: reached by the worst adaptive queries, exceeded by none.
+    Guarantee: approached by the worst adaptive queries, exceeded by none.
     Proof: docs/proofs/SparseVector.md, "No threshold noise"
     """
 
@@ -156,7 +156,7 @@ def gaussian_curve(sigma: float, steps: int) -> Curve:
 
 
 def gaussian_shift_curve(mu: float, epsilons: Floats) -> Floats:
-    r"""Return the exact curve of the laws N(0, 1) and N(mu, 1), to within 1e-15.
+    r"""Return the exact curve of the laws N(0, 1) and N(mu, 1), to within 1e-14.
 
     .. math:: G_\mu(\epsilon) = \Phi(\mu/2 - \epsilon/\mu)
         - e^\epsilon \Phi(-\mu/2 - \epsilon/\mu).
@@ -204,7 +204,7 @@ def _log_cdf_of_sum(sigma: float, steps: int) -> Curve:
     """Return s -> ln P(S <= s) for the sum S of discrete Gaussians, s an integer.
 
     From sigma = 2.9 on, S is discrete Gaussian of scale sigma sqrt(steps) to within a
-    relative 1e-25, by Poisson's summation formula; a wide one has the tails of the
+    relative 1e-29, by Poisson's summation formula; a wide one has the tails of the
     normal law at s + 1/2 to within `_tail_error`. Beyond 14 scales there is less than
     1e-42.
     """

@@ -164,7 +164,7 @@ class Summer:
         return form.read(self._next(question, lambda _: answer))
 
     def pairs(self, question: PairQuestion) -> tuple[PairQuestion, NoisySum]:
-        """Return for each class the noisy sum of q z z' over the records, z being their
+        """Return the noisy sum of q z z' over the records and classes, z being their
         logits by the pieces of a step and q the curvature of the model.
         """
 

@@ -45,7 +45,7 @@ html_show_sourcelink = False
 html_theme_options = {
     "show_prev_next": False,
     "navigation_with_keys": False,
-    "header_links_before_dropdown": 7,
+    "header_links_before_dropdown": 6,
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],
@@ -62,5 +62,3 @@ sphinx_gallery_conf = {
     "show_memory": False,
     "within_subsection_order": "FileNameSortKey",
 }
-# Local links are checked; nothing is fetched.
-linkcheck_ignore = [r"https?://"]

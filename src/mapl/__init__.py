@@ -6,7 +6,7 @@ Public names are loaded when they are first used, so that ``import mapl`` is qui
 from importlib import import_module
 from typing import Any
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 # Each public name with its module.
 _HOMES = {

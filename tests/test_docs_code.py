@@ -1,5 +1,6 @@
 """Every block of Python and every command in the documents runs."""
 
+import json
 import os
 import re
 import shutil
@@ -173,3 +174,19 @@ def test_nothing_looks_like_code_and_does_not_run() -> None:
         for line in page.read_text().splitlines():
             indented = re.match(r"    (mapl|import|from|>>>|make|pip) ", line)
             assert not indented, f"{name_of(page)}: {line}"
+
+
+def test_the_notebook_is_the_first_example_with_its_output() -> None:
+    """The site runs that example; a host shows the notebook as it is."""
+    notebook = json.loads((ROOT / "examples/first_model.ipynb").read_text())
+    example = (ROOT / "examples/gallery/plot_1_first_model.py").read_text()
+    kinds = set()
+    for cell in notebook["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "code":
+            assert source in example
+            compile(source, "cell", "exec")
+            assert cell["execution_count"]
+            for output in cell["outputs"]:
+                kinds |= set(output.get("data", {"text": ""}))
+    assert {"image/png", "text"} <= kinds

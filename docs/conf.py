@@ -42,6 +42,7 @@ html_title = "mapl"
 html_static_path = ["_static"]
 html_css_files = ["mapl.css"]
 html_show_sourcelink = False
+html_sidebars = dict.fromkeys(["comparison", "faq", "index", "pitfalls", "start"], [])
 html_theme_options = {
     "show_prev_next": False,
     "navigation_with_keys": False,

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 OURS = ("mapl, dictionary", "mapl, public records")
+MARK = "<!-- Tables and pictures below are made by benchmarks/compare/run.py. -->"
 _FIGURES = ["accuracy", "auc", "log_loss", "seconds", "megabytes"]
 
 
@@ -161,5 +162,6 @@ def write(results: list[dict[str, Any]], path: Path) -> str:
         )
     page = "\n\n".join(parts) + "\n"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page)
+    above = path.read_text().split(MARK)[0] if path.exists() else ""
+    path.write_text(f"{above}{MARK}\n\n{page}")
     return page

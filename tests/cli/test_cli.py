@@ -187,7 +187,7 @@ def test_an_estimator_without_any_record_is_a_fit_too(
 
 @pytest.mark.filterwarnings("ignore::mapl.PrivacyWarning")
 def test_any_estimator_by_name_or_path(folder: Path, tmp_path: Path) -> None:
-    for name in ("tree", "boosting", "forest", "sklearn.naive_bayes.BernoulliNB"):
+    for name in ("tree", "boosting", "sklearn.naive_bayes.BernoulliNB"):
         few = ("--teachers", 2, "--epsilon", 20, "--classes-from-data")
         learn(folder, tmp_path / "model", "--estimator", name, *few)
         out = tmp_path / "labels.csv"

@@ -367,7 +367,7 @@ def test_nothing_that_the_command_writes_depends_on_a_unit(case: Case) -> None:
         shown["output"] = shown["output"].replace(str(folder), "")
         for file in sorted(out.glob("*")):
             content = file.read_bytes()
-            plain = file.suffix in (".json", ".html")
+            plain = file.suffix in (".json", ".html", ".md")
             shown[file.name] = content if plain else len(content)
         shown.pop("certificate.json", None)  # holds the digest of model.skops
         return shown

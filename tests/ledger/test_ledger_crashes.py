@@ -38,7 +38,7 @@ from mapl.privacy.noisy_max import NoisyMax
 from mapl.release.labeler import Labeler, _pack, _unpack
 
 FORK = get_context("fork")
-KILLS = int(os.environ.get("MAPL_KILLS", "100"))
+KILLS = int(os.environ.get("MAPL_KILLS", "40"))
 N_TEACHERS, N_POINTS, N_STEPS = 12, 9, 3
 VOTES = np.random.default_rng(0).integers(0, 2, (N_TEACHERS, N_POINTS)).astype(np.int8)
 

@@ -1,5 +1,6 @@
 """Any container becomes one canonical table, each cell by itself."""
 
+import contextlib
 import datetime
 import math
 from decimal import Decimal
@@ -231,11 +232,10 @@ def test_no_cell_changes_another(kind: str) -> None:
     usual: list[Any] = [1, 2, 7]
     alone = [repr(cell) for cell in column.convert(usual)]
     for odd in [*ODD, pd.Timestamp("2020-01-01"), pd.Timedelta("1h"), Decimal("7.0")]:
-        for held in (
-            [*usual, odd],
-            pd.Series([*usual, odd]),
-            pd.Series([*usual, odd], dtype=object),
-        ):
+        series = [pd.Series([*usual, odd], dtype=object)]
+        with contextlib.suppress(OverflowError):  # which pandas 2 cannot make
+            series.append(pd.Series([*usual, odd]))
+        for held in ([*usual, odd], *series):
             found = [repr(cell) for cell in column.convert(held)]
             assert found[:3] == alone, (kind, odd, type(held))
 

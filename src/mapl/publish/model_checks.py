@@ -23,6 +23,7 @@ _MODULES = (
     "sklearn.tree",
     "sklearn.utils",
     "sklearn._loss",
+    "_loss.Cy",  # the same in scikit-learn 1.6
     "mapl.learners",
 )
 _CLASSES = ("sklearn.svm._classes.LinearSVC",)

@@ -42,7 +42,8 @@ html_title = "mapl"
 html_static_path = ["_static"]
 html_css_files = ["mapl.css"]
 html_show_sourcelink = False
-html_sidebars = dict.fromkeys(["comparison", "faq", "index", "pitfalls", "start"], [])
+_PLAIN = ("comparison", "faq", "index", "pitfalls", "start")
+html_sidebars: dict[str, list[str]] = {page: [] for page in _PLAIN}
 html_theme_options = {
     "show_prev_next": False,
     "navigation_with_keys": False,

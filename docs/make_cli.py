@@ -12,7 +12,7 @@ INTRODUCTION = """# Command line
 
 <!-- Made by docs/make_cli.py from the commands themselves; `make docs` updates it. -->
 
-`--json` prints JSON instead of text. Errors are one sentence; those of options come in a frame. Exit codes: 0 done; 2 bad input, nothing to learn from, or a certificate that does not hold; 3 budget spent; 4 a ledger that is damaged or an old copy of itself.
+`--json` prints JSON instead of text. Errors are one sentence; those of options come in a frame. Exit codes: 0 done; 1 a condition of `mapl report check` does not hold; 2 bad input, nothing to learn from, or a certificate that does not hold; 3 budget spent; 4 a ledger that is damaged or an old copy of itself; 5 a claim that an audit refutes.
 
 What the options mean in practice: [planning](planner.md), [learners](learners.md), [ledger](ledger.md).
 """

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,23 @@ from click.testing import CliRunner
 from scipy.stats import binom
 from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
-from mapl import ParameterError, PrivateClassifier
+from mapl import Budget, Ledger, ParameterError, PrivateClassifier
 from mapl.audit import canaries, replay
 from mapl.audit.canaries import CANARIES
 from mapl.audit.fits import audit_one_run, chance_of, judge_one_run, largest_refuted
 from mapl.audit.run import audit_fit
+from mapl.audit.worlds import Data
 from mapl.cli import main
+from mapl.features.passes import Counts
 from mapl.privacy import moments, noise
 from mapl.records import private
+from mapl.release.sums import Summer
 
 X, y = make_classification(500, 4, random_state=0)
 U, X, y = X[300:], X[:300], y[:300]
@@ -37,6 +43,7 @@ SCHEMA: dict[str, Any] = {
     }
 }
 TREE = DecisionTreeClassifier(max_depth=3)
+LIMITS = ["--dataset", "d", "--epsilon", "100", "--delta", "0.01"]
 MODELS: dict[str, tuple[dict[str, Any], Any, Any]] = {
     "moments": ({}, X, U),
     "schema": ({"schema": SCHEMA}, FRAME, None),
@@ -140,6 +147,15 @@ def test_chunks_by_position_are_refuted(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_scaler_of_all_records_is_refuted() -> None:
     """It stands before the classifier, where one record changes what all others say."""
+    plain = make_pipeline(StandardScaler(), classifier())
+    _, found = audit_fit(plain, X, y, X_public=U, canary="duplicate", draws=40)
+    assert found.sentence() == (
+        "REFUTED: what stands before the classifier changed without noise."
+    )
+    fixed = make_pipeline(FunctionTransformer(np.tanh), classifier())
+    assert not audit_fit(fixed, X, y, X_public=U, draws=40)[1].refuted
+    few: dict[str, Any] = {"draws": 20, "confidence": 0.9, "whole": True}
+    assert not audit_fit(fixed, X, y, X_public=U, **few)[1].refuted
     ranges = {f"x{i}": {"kind": "number", "range": [-5, 5]} for i in range(4)}
     model = make_pipeline(StandardScaler(), classifier(schema={"columns": ranges}))
     _, found = audit_fit(model, X, y, canary="outlier", draws=100)
@@ -151,6 +167,87 @@ def test_a_scaler_of_all_records_is_refuted() -> None:
     )
     _, found = audit_fit(inside, X, y, X_public=U, canary="outlier", draws=100)
     assert not found.refuted
+
+
+def test_longer_labels_and_other_types_stay_as_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A class without records is that of the outlier; its name is not cut."""
+    weak_noise(monkeypatch, 3)
+    for labels, classes in (
+        (np.where(y == 1, "yes", "no"), ["no", "yes", "maybe"]),
+        (y.astype(np.int8), [0, 1, 300]),
+    ):
+        model = classifier(8.0, on_invalid="drop")
+        model.classes = classes
+        _, found = audit_fit(model, X, labels, X_public=U, canary="outlier", draws=200)
+        assert found.refuted, classes
+        one = audit_one_run(model, X, labels, X_public=U, canaries=20)
+        assert one.n_canaries == 20
+
+
+def test_exact_figures_beside_the_noise_are_refuted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next question depends on a count that has no noise."""
+
+    def exact(self: Summer, n_classes: int, part: Any) -> Any:
+        total = self._records.total(Counts(n_classes))
+        return total[0] / total.sum() * float(len(self._records)), 1e-9
+
+    monkeypatch.setattr(Summer, "count", exact)
+    found = verdict("moments", draws=40)
+    assert found.refuted
+    assert found.sentence() == (
+        "REFUTED: what is asked depends on records without noise."
+    )
+
+
+def test_a_model_that_learned_from_records_is_refuted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    learn = PrivateClassifier._learn
+
+    def peeked(self: Any, private: Any, *args: Any) -> Any:
+        found = learn(self, private, *args)
+        peeking = GaussianNB().fit(private.table.data, private.codes)
+        return replace(found, student=peeking)
+
+    monkeypatch.setattr(PrivateClassifier, "_learn", peeked)
+    _, found = audit_fit(classifier(), X, y, X_public=U, draws=40)
+    assert found.sentence() == (
+        "REFUTED: what is published depends on records without noise."
+    )
+
+
+def test_audits_charge_nobody(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/budget.db"
+    CliRunner().invoke(main, ["ledger", "create", url, *LIMITS])
+    model = classifier(ledger=url, dataset="d")
+    with Budget(epsilon=100, delta=1e-3) as budget:
+        for whole in (True, False):
+            audit_fit(model, X, y, X_public=U, draws=20, whole=whole, confidence=0.9)
+        audit_one_run(model, X, y, X_public=U, canaries=20)
+    assert not budget.events
+    assert Ledger(url).balance("d").epsilon_spent == 0
+
+
+def test_whole_fits_of_a_ledgered_model_see_the_canary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stored reply would be the same in both worlds."""
+    weak_noise(monkeypatch, 10**6)
+    url = f"sqlite:///{tmp_path}/budget.db"
+    CliRunner().invoke(main, ["ledger", "create", url, *LIMITS])
+    model = classifier(ledger=url, dataset="d")
+    options = {"draws": 40, "confidence": 0.9, "whole": True, "canary": "memorable"}
+    assert audit_fit(model, X, y, X_public=U, **options)[1].refuted  # type: ignore[arg-type]
+
+
+def test_a_canary_is_nobody_elses() -> None:
+    data = Data.of(classifier(), X, y, ["canary"] * 300, U)
+    whole = data.with_records(pd.DataFrame(X[:2]), [0, 1])
+    assert len(set(whole.groups or [])) == 3
 
 
 def weak_noise(patch: pytest.MonkeyPatch, factor: int) -> None:
@@ -263,6 +360,36 @@ def test_fits_that_ask_different_things_cannot_be_compared() -> None:
         replay.Replay(*tapes, setting, 1e-5)
 
 
+def test_other_models_and_tables_are_refused() -> None:
+    with pytest.raises(ParameterError, match="must be a PrivateClassifier"):
+        audit_fit(StandardScaler(), X, y)
+    with pytest.raises(ParameterError, match="by whole fits"):
+        audit_fit(Memory(epsilon=1, classes=[0, 1]), FRAME, y, X_public=U)
+    twice = FRAME.set_axis([*"abcda"], axis=1)
+    with pytest.raises(ParameterError, match="two columns of one name"):
+        audit_fit(classifier(), twice, y, X_public=U)
+    labels = classifier(privacy="labels")
+    with pytest.raises(ParameterError, match="about labels"):
+        audit_one_run(labels, X, y, canaries=40)
+    sure = classifier(estimator=LinearSVC(), method="votes", n_teachers=5)
+    assert not audit_fit(sure, X, y, X_public=U, draws=20)[1].refuted
+    with pytest.raises(ParameterError, match="no probabilities"):
+        audit_one_run(sure, X, y, X_public=U, canaries=40)
+
+
+def test_a_canary_that_a_fit_leaves_out_is_refused() -> None:
+    gaps = X.copy()
+    gaps[:, 0] = np.nan
+    takes_none = classifier(
+        estimator=LogisticRegression(),
+        method="votes",
+        n_teachers=5,
+        on_invalid="drop",
+    )
+    with pytest.raises(ParameterError, match="leaves the canary out"):
+        audit_fit(takes_none, gaps, y, X_public=U)
+
+
 # The command ----------------------------------------------------------------------
 
 
@@ -295,10 +422,17 @@ def test_the_command_audits_a_fit(folder: Path) -> None:
     done = run(folder, *public, *votes, "who", "--draws", 100, "--json")
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["audits"][0]["canary"] == "duplicate"
-    for more in (("--fits", 20, "--canary", "outlier"), ("--one-run", 30)):
+    for more in (("--fits", 20, "--canary", "outlier"), ("--one-run", 30, "--json")):
         done = run(folder, *schema, *more, "--epsilon", 4)
         assert done.exit_code == 0, done.output
         assert "not refuted" in done.stdout
+
+
+def test_classes_may_be_those_of_the_schema() -> None:
+    form = SCHEMA | {"target": {"column": "label", "classes": [0, 1, 2]}}
+    model = PrivateClassifier(schema=form, epsilon=8, random_state=0)
+    _, found = audit_fit(model, FRAME, y, canary="memorable", draws=40)
+    assert not found.refuted
 
 
 @pytest.mark.parametrize(

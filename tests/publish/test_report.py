@@ -117,11 +117,14 @@ def test_used_budget_never_shows_as_more_than_all() -> None:
     "text", ["", "[]", "{}", '{"form": "mapl report/2"}', '{"form": "mapl report/1"}']
 )
 def test_what_is_no_report_is_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / "report.json").write_text(text)
+    path = tmp_path / "report.json"
+    path.write_text(text)
     with pytest.raises(CertificateError, match="not a report"):
-        Report.read(tmp_path)
+        Report.read_json(path)
     with pytest.raises(CertificateError, match=r"has no report\.json"):
-        Report.read(tmp_path / "nothing")
+        Report.read_json(tmp_path / "nothing" / "report.json")
+    with pytest.raises(CertificateError, match=r"holds no certificate\.json"):
+        Report.read(tmp_path)
 
 
 # Conditions -----------------------------------------------------------------------
@@ -129,17 +132,9 @@ def test_what_is_no_report_is_refused(tmp_path: Path, text: str) -> None:
 
 def holds(text: str, score: Any = SCORE, **changes: Any) -> bool:
     report = made(**changes)
-    fields = fields_of(
-        {
-            "signature": None,
-            "public": report.public,
-            **{
-                name: getattr(report, name)
-                for name in ("epsilon", "delta", "unit", "mechanism", "ledger")
-            },
-        },
-        score,
-    )
+    names = ("epsilon", "delta", "unit", "neighbours", "mechanism", "ledger", "public")
+    signed = {name: getattr(report, name) for name in names} | {"signature": None}
+    fields = fields_of(signed, score)
     return Condition.parse(text).holds(fields, events_of({"events": report.events}))
 
 
@@ -155,7 +150,7 @@ def holds(text: str, score: Any = SCORE, **changes: Any) -> bool:
         ("unit != 'a record'", False),
         ("mechanism == dissent", True),
         ("classes_declared == true", True),
-        ("classes_declared == no", False),
+        ("classes_declared == false", False),
         ("ledger == true", False),
         ("teachers >= 250", True),
         ("accuracy >= 0.81", False),
@@ -185,6 +180,9 @@ def test_a_missing_figure_satisfies_nothing() -> None:
         "epsilon(1-1) <= 1",
         "magic == 1",
         "unit <= a record",
+        "unit == record",
+        "ledger == yes",
+        "privacy == none",
         "epsilon <= 1 and delta <= 1",
     ],
 )
@@ -199,9 +197,88 @@ def test_any_text_is_a_condition_or_refused(text: str) -> None:
         assert Condition.parse(text).text == text
 
 
-def test_nan_satisfies_nothing() -> None:
-    assert not holds("epsilon <= nan")
-    assert not holds("epsilon >= nan")
+@pytest.mark.parametrize("value", ["nan", "inf", "1e999", "1_0", "\uff19", "0x1", ""])
+def test_odd_numbers_are_refused(value: str) -> None:
+    with pytest.raises(ParameterError, match="--that"):
+        holds(f"epsilon <= {value}")
+
+
+@pytest.mark.parametrize(
+    "accuracy", [float("nan"), float("inf"), "0.9", [1], {}, True, 10**19, -1]
+)
+def test_odd_scores_are_refused(accuracy: Any) -> None:
+    with pytest.raises(CertificateError):
+        holds("accuracy != 0", score={"accuracy": accuracy})
+
+
+@pytest.mark.parametrize(
+    "public",
+    [
+        {"n_teachers": 10**400},
+        {"n_teachers": float("nan")},
+        {"n_teachers": "20"},
+        {"n_teachers": True},
+        {"n_teachers": [1]},
+        {"classes_declared": "yes"},
+    ],
+)
+def test_odd_fields_are_refused(public: Any) -> None:
+    with pytest.raises(CertificateError):
+        holds("epsilon <= 1", public=made().public | public)
+    for ledger in (None, [], 1):
+        with pytest.raises((CertificateError, AssertionError)):
+            assert holds("ledger == true", ledger=ledger)
+    with pytest.raises(CertificateError, match="not one"):
+        holds("epsilon <= 1", score=[1])
+
+
+def test_a_guarantee_for_labels_is_not_one_for_records(tmp_path: Path) -> None:
+    """What is private follows from how neighbours differ."""
+    said = certificate.protection(grouped=False, privacy="labels")
+    signed = certificate.make(
+        [GaussianEvent(sigma=Fraction(40), steps=100)],
+        delta=1e-5,
+        **said,
+        mechanism="dissent",
+        public={"privacy": "records"},
+        ledger="in memory",
+    )
+    with pytest.raises(CertificateError, match="two different things"):
+        certificate.verify(signed)
+    assert not holds("privacy == records", **said)
+
+
+def test_a_report_must_be_certified_and_say_the_same(
+    folder: Path, tmp_path: Path
+) -> None:
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    signed = certificate.read(tmp_path / "certificate.json")
+    report = json.loads((tmp_path / "report.json").read_text())
+    for lie in ({"epsilon": 0.1}, {"in_plain_words": "<b>"}, {"events": []}):
+        (tmp_path / "report.json").write_text(json.dumps(report | lie))
+        others = [p for p in tmp_path.iterdir() if p.name != "certificate.json"]
+        certificate.write(
+            certificate.with_files(signed, others), tmp_path / "certificate.json"
+        )
+        with pytest.raises(CertificateError, match="something else"):
+            Report.read(tmp_path)
+    few = [tmp_path / "report.html"]
+    certificate.write(
+        certificate.with_files(signed, few), tmp_path / "certificate.json"
+    )
+    done = run("check", tmp_path, "--that", "accuracy >= 0")
+    assert done.exit_code == 2
+    assert "not covered" in done.stderr
+
+
+def test_no_text_in_a_card_becomes_a_link() -> None:
+    odd = "see https://evil.example www.evil.example a@b.c ~~x~~ $y$ \x1b[1m \u202e"
+    card = Report.of(
+        {**vars(made()), "public": made().public}, {}, columns=[odd]
+    ).card()
+    for markup in ("https://evil", "www.evil", " a@b", "~~x", "$y$", "\x1b", "\u202e"):
+        assert markup not in card
 
 
 # The commands ---------------------------------------------------------------------
@@ -214,13 +291,19 @@ def run(*args: Any) -> Any:
 def test_a_folder_is_checked_with_an_exit_code(folder: Path) -> None:
     done = run("check", folder, "--that", "epsilon <= 2", "--that", "delta <= 1e-5")
     assert done.exit_code == 0
-    assert done.stdout.splitlines() == ["holds: epsilon <= 2", "holds: delta <= 1e-5"]
+    epsilon = certificate.read(folder / "certificate.json")["epsilon"]
+    assert done.stdout.splitlines() == [
+        f"holds: epsilon <= 2 (it is {epsilon})",
+        "holds: delta <= 1e-5 (it is 1e-05)",
+    ]
     done = run("check", folder, "--that", "epsilon <= 1", "--json")
     assert done.exit_code == 1
-    assert json.loads(done.stdout) == {
-        "holds": False,
-        "conditions": {"epsilon <= 1": False},
-    }
+    one = {"condition": "epsilon <= 1", "holds": False, "found": epsilon}
+    assert json.loads(done.stdout) == {"holds": False, "conditions": [one]}
+    done = run("check", folder, "--that", "epsilon(1e-9) <= 1")
+    assert "(it is 2." in done.stdout or "(it is 3." in done.stdout
+    done = run("check", folder, "--that", "accuracy >= 0.1")
+    assert "the report has none" in done.stdout
     assert run("check", folder, "--that", "epsilon < =").exit_code == 2
     assert run("check", folder, "--that", "accuracy >= 0.5").exit_code == 1
     assert run("check", folder).exit_code == 2

@@ -94,7 +94,7 @@ def test_decisions_combine_published_shares_and_prediction() -> None:
 @pytest.mark.parametrize("shape", ["line", "ring", "nothing"])
 def test_smoothing_finds_what_is_there(shape: str) -> None:
     rng = np.random.default_rng(1)
-    n = 6000
+    n = 4000
     features = rng.normal(size=(n, 2))
     radius = np.hypot(*features.T)
     truth = {
@@ -104,11 +104,11 @@ def test_smoothing_finds_what_is_there(shape: str) -> None:
     }[shape]
     noisy = truth + rng.normal(size=n)
     shares = Shares(n, 2)
-    some = np.arange(5000)
-    guess = np.zeros(5000, dtype=np.int64)
-    shares.add(ShareBatch(some, guess, np.c_[1 - noisy, noisy][:5000]))
+    some = np.arange(3000)
+    guess = np.zeros(3000, dtype=np.int64)
+    shares.add(ShareBatch(some, guess, np.c_[1 - noisy, noisy][:3000]))
     smoother = Smoother(features, 1.0, rng)
     smooth = smoother.fit(shares, 0.1, last=False)
     smooth = smoother.fit(shares, 0.2, last=True)[:, 1]
-    assert math.sqrt(((smooth - truth)[5000:] ** 2).mean()) < 0.17
+    assert math.sqrt(((smooth - truth)[3000:] ** 2).mean()) < 0.17
     assert (smoother._map > 0) >= (shape == "ring")

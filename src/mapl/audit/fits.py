@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 import secrets
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.stats import binom
-from sklearn.base import clone
 
-from mapl.arrays import Array, Bools, Floats
-from mapl.audit.canaries import as_frame, as_given, with_canary
+from mapl.arrays import Bools, Floats
+from mapl.audit.canaries import as_frame, as_given
 from mapl.audit.mechanisms import Experiment
 from mapl.audit.tradeoff import Claim
+from mapl.audit.worlds import Data, classes_of, fit_apart, model_of
+from mapl.errors import ParameterError, integer, probability
 from mapl.progress import Progress
 
 _STEPS = 40  # of a search for an epsilon
@@ -30,60 +30,34 @@ class WholeFits(Experiment):
     known = [np.ones(1)]  # noqa: RUF012
 
     def __init__(
-        self, model: Any, X: Any, y: Any, canary: Any, label: Any, **more: Any
+        self, model: Any, without: Data, with_: Data, canary: Any, label: Any
     ) -> None:
-        self._model, self._more = model, more
+        self._model, self._data = model, {False: without, True: with_}
         self._canary, self._label = canary, label
-        without, with_ = worlds(model, X, y, canary, label)
-        self._data = {False: without, True: with_}
-        fitted = self._fit(False)
-        self.claim = Claim(tuple(model_of(fitted).events_), model_of(fitted).delta)
-
-    def _fit(self, present: bool) -> Any:
-        X, y = self._data[present]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            more = with_owner(self._more, len(y))
-            return clone(self._model).fit(X, y, **more)
+        fitted = fit_apart(model, without)
+        check_probabilities(fitted)
+        private = model_of(fitted)
+        self.claim = Claim(tuple(private.events_), float(private.delta))
 
     def once(self, present: bool) -> Any:
         """Fit once; return the probability of the canary's label."""
-        fitted = self._fit(present)
-        column = list(fitted.classes_).index(self._label)
+        fitted = fit_apart(self._model, self._data[present])
+        column = column_of(fitted, self._label)
         return [float(fitted.predict_proba(self._canary)[0, column])]
 
 
-def worlds(
-    model: Any, X: Any, y: Array, canary: Any, label: Any
-) -> list[tuple[Any, Array]]:
-    """Return neighbours: the records, and those with the canary in front.
-
-    Where labels alone are private it is in both, with two labels.
-    """
-    records = with_canary(X, canary)
-    with_ = records, _with_label(y, label)
-    if model_of(model).privacy == "records":
-        return [(X, y), with_]
-    other = next(one for one in y if one != label)
-    return [(records, _with_label(y, other)), with_]
+def check_probabilities(fitted: Any) -> None:
+    """Refuse a model that cannot be scored."""
+    if not hasattr(fitted, "predict_proba"):
+        raise ParameterError(
+            "This model has no probabilities to be scored. Set student= to a "
+            "classifier that has predict_proba."
+        )
 
 
-def _with_label(y: Array, label: Any) -> Array:
-    """Return labels with that of the canary in front of them."""
-    return np.concatenate([np.asarray([label], dtype=y.dtype), y])
-
-
-def with_owner(more: dict[str, Any], n: int) -> dict[str, Any]:
-    """Return the groups with an owner for the canary: somebody new."""
-    groups = more.get("groups")
-    if groups is None or len(groups) == n:
-        return more
-    return more | {"groups": ["canary", *map(str, groups)]}
-
-
-def model_of(model: Any) -> Any:
-    """Return the private classifier, which may stand at the end of a pipeline."""
-    return model[-1] if hasattr(model, "steps") else model
+def column_of(fitted: Any, label: Any) -> int:
+    """Return the column of a label's probability; labels are compared as texts."""
+    return [str(one) for one in fitted.classes_].index(str(label))
 
 
 # Many canaries, one fit -------------------------------------------------------------
@@ -99,6 +73,7 @@ class OneRun:
     n_canaries: int
     n_guesses: int
     n_right: int
+    attainable: float  # what all guesses right would show
 
     def sentence(self) -> str:
         """Return the verdict for people."""
@@ -110,7 +85,8 @@ class OneRun:
             )
         return (
             f"not refuted: {found}; at least {self.real:.3g} of the claimed "
-            f"{self.claimed:.3g} is real"
+            f"{self.claimed:.3g} is real (with so many canaries at most "
+            f"{self.attainable:.3g} could show)"
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -123,47 +99,50 @@ def audit_one_run(
     X: Any,
     y: Any,
     *,
+    X_public: Any = None,
+    groups: Any = None,
     canaries: int = 500,
     confidence: float = 0.999,
-    **more: Any,
 ) -> OneRun:
     """Add each of many mislabelled records with probability 1/2, fit once, and guess
     which were there (Steinke, Nasr and Jagielski, arXiv 2305.08846).
     """
-    y = np.asarray(y)
+    integer(canaries=canaries, at_least=20)
+    probability(confidence=confidence)
+    data = Data.of(model, X, y, groups, X_public)
+    if model_of(model).privacy == "labels":
+        raise ParameterError(
+            "A one-run audit adds records, and this claim is about labels. Use "
+            "audit_fit."
+        )
     rng = np.random.default_rng(secrets.randbits(64))
-    given, labels = _mislabelled(X, y, model_of(model).classes, canaries, rng)
+    rows, labels = _mislabelled(data, classes_of(model, data.y), canaries, rng)
     present = rng.random(canaries) < 0.5
-    frame = as_frame(X)
-    whole = as_given(_stacked(frame, as_frame(given).iloc[np.flatnonzero(present)]), X)
-    with Progress("Fitting once", 1) as progress, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        if more.get("groups") is not None:
-            own = [f"canary {i}" for i in range(int(present.sum()))]
-            more = more | {"groups": [*map(str, more["groups"]), *own]}
-        fitted = clone(model).fit(whole, np.concatenate([y, labels[present]]), **more)
+    some = np.flatnonzero(present)
+    with Progress("Fitting once", 1) as progress:
+        whole = data.with_records(rows.iloc[some], [labels[i] for i in some])
+        fitted = fit_apart(model, whole)
         progress.advance(1)
-    shares = fitted.predict_proba(given)
-    columns = [list(fitted.classes_).index(label) for label in labels]
+    check_probabilities(fitted)
+    shares = fitted.predict_proba(as_given(rows, X))
+    columns = [column_of(fitted, label) for label in labels]
     scores = shares[np.arange(canaries), columns]
     private = model_of(fitted)
-    epsilon = Claim(tuple(private.events_), private.delta).epsilon
-    return judge_one_run(scores, present, epsilon, private.delta, confidence=confidence)
+    epsilon = Claim(tuple(private.events_), float(private.delta)).epsilon
+    return judge_one_run(
+        scores, present, epsilon, float(private.delta), confidence=confidence
+    )
 
 
-def _stacked(first: Any, second: Any) -> Any:
-    import pandas as pd
-
-    return pd.concat([first, second], ignore_index=True)
-
-
-def _mislabelled(X: Any, y: Array, classes: Any, n: int, rng: Any) -> tuple[Any, Array]:
+def _mislabelled(data: Data, classes: list[Any], n: int, rng: Any) -> Any:
     """Return copies of records, each with a label that is not its own."""
-    rows = rng.choice(len(y), size=n, replace=n > len(y))
-    known = np.asarray(np.unique(y) if classes is None else classes, dtype=y.dtype)
-    own = (y[rows][:, None] == known).argmax(axis=1)
-    labels = known[(own + rng.integers(1, len(known), size=n)) % len(known)]
-    return as_given(as_frame(X).iloc[rows].reset_index(drop=True), X), labels
+    usable = np.flatnonzero([label in classes for label in data.y])
+    rows = usable[rng.choice(len(usable), size=n, replace=n > len(usable))]
+    labels = []
+    for row in rows:
+        others = [label for label in classes if label != data.y[row]]
+        labels.append(others[int(rng.integers(len(others)))])
+    return as_frame(data.X).iloc[rows].reset_index(drop=True), labels
 
 
 def judge_one_run(
@@ -182,7 +161,9 @@ def judge_one_run(
     right = int(present[order[-third:]].sum() + (~present[order[:third]]).sum())
     level = 1 - confidence
     real = largest_refuted(m, 2 * third, right, delta, level)
-    return OneRun(epsilon, min(real, epsilon), real >= epsilon, m, 2 * third, right)
+    attainable = largest_refuted(m, 2 * third, 2 * third, delta, level)
+    shown = min(real, epsilon), real >= epsilon
+    return OneRun(epsilon, *shown, m, 2 * third, right, attainable)
 
 
 def largest_refuted(m: int, n: int, right: int, delta: float, level: float) -> float:

@@ -37,6 +37,7 @@ class Experiment(ABC):
     """Outputs with a canary and without, to be told apart."""
 
     claim: Claim
+    leak = ""  # what is published without noise, if anything is
     known: list[Floats]  # weights of outputs that tell most, where that is known
 
     @abstractmethod

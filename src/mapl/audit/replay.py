@@ -14,12 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from mapl.arrays import Array, Floats, Integers, Ints
+from mapl.arrays import Array, Floats, Integers, Ints, same_numbers
 from mapl.audit.mechanisms import Experiment
 from mapl.audit.tradeoff import Claim
+from mapl.audit.worlds import Data
 from mapl.errors import ParameterError
 from mapl.estimator import PrivateClassifier
-from mapl.ledger.job import State, StoredStep
+from mapl.ledger.job import State
+from mapl.methods.published import Published
 from mapl.methods.votes import Panel
 from mapl.planning.settings import Setting
 from mapl.privacy.charged_dissent import ChargedDissent
@@ -34,6 +36,7 @@ from mapl.release.account import Budget
 
 _PACKED = b"\x78"  # how a question begins that is more than a name
 _NUMBERS = 2**17  # that are drawn at once
+_LOOKED_AT = 200  # points that two published models are compared on
 _SEGMENTS = 8  # of the questions to teachers, each with a score of its own
 
 
@@ -57,8 +60,8 @@ class Ballot:
 
 @dataclass(eq=False)
 class Tape(Budget):
-    """An account that keeps what is asked and answered; or, after a first fit, has the
-    same asked and answered again.
+    """An account that keeps what is asked and answered; or, after a first fit, answers
+    the same again. Equal answers must lead to equal questions, and to the same model.
     """
 
     first: Tape | None = None
@@ -67,20 +70,18 @@ class Tape(Budget):
     shares: list[Integers] = field(default_factory=list)
     questions: dict[int, bytes] = field(default_factory=dict)
     replies: dict[int, bytes] = field(default_factory=dict)
+    published: list[Array] = field(default_factory=list)
+    leak: str = ""
 
     def __post_init__(self) -> None:
         seed = secrets.randbits(32) if self.first is None else self.first.seed
         Budget.__init__(self, epsilon=1e9, delta=1e-5, seed=seed)
 
-    def stored_step(self, step: int) -> StoredStep | None:
-        """Return the question of the first fit."""
-        if self.first is None:
-            return None
-        return StoredStep({}, self.first.questions[step], None)
-
     def commit_question(self, step: int, state: State, question: bytes) -> None:
-        """Keep a question."""
+        """Keep a question; note whether the first fit asked something else."""
         self.questions[step] = question
+        if self.first is not None and self.first.questions.get(step) != question:
+            self.leak = self.leak or "what is asked depends on records without noise"
 
     def commit_reply(
         self, step: int, state: State, reply: bytes
@@ -88,6 +89,19 @@ class Tape(Budget):
         """Keep a reply; return that of the first fit."""
         self.replies[step] = reply
         return state, reply if self.first is None else self.first.replies[step]
+
+    def keep(self, published: Published, pool: Any) -> None:
+        """Keep what a fit publishes at the end; note whether it differs."""
+        points = pool if published.points is None else published.points.data
+        shown = [published.labels, _opinion(published.student, points[:_LOOKED_AT])]
+        if published.shares is not None:
+            shown.append(published.shares)
+        self.published = [np.asarray(one) for one in shown]
+        if self.first is None or self.leak:
+            return
+        pairs = list(zip(self.first.published, self.published, strict=True))
+        if not all(same_numbers(*pair) for pair in pairs):
+            self.leak = "what is published depends on records without noise"
 
     @property
     def soft_question(self) -> SoftQuestion:
@@ -178,10 +192,10 @@ class _TapedClassifier(PrivateClassifier):
     _tape: Tape
 
     def _publish(self, private: Any, table: Any, pool: Any) -> Any:
-        if self.plan_ is None:
-            raise ParameterError("classes must list two labels or more.")
+        assert self.plan_ is not None  # there are two classes
         setting = _TapedSetting(**vars(self.plan_), tape=self._tape)
-        self._learn(private, table, pool, self._tape, setting)
+        published = self._learn(private, table, pool, self._tape, setting)
+        self._tape.keep(published, pool)
         return self
 
     def _panel(self) -> Panel:
@@ -189,16 +203,16 @@ class _TapedClassifier(PrivateClassifier):
 
 
 def taped_fit(
-    model: PrivateClassifier, X: Any, y: Any, first: Tape | None, **more: Any
+    model: PrivateClassifier, data: Data, first: Tape | None
 ) -> tuple[Tape, Setting]:
     """Run a fit and return what was asked of the records; nothing leaves.
 
-    After a ``first`` fit, the same questions are asked again.
+    After a ``first`` fit, what that one published is the answer again.
     """
     params = model.get_params(deep=False) | {"ledger": None, "dataset": None}
     taped = _TapedClassifier(**params)
     taped._tape = Tape(first)
-    taped.fit(X, y, **more)
+    taped.fit(data.X, data.y.tolist(), X_public=data.X_public, groups=data.groups)
     assert taped.plan_ is not None
     return taped._tape, taped.plan_
 
@@ -215,6 +229,7 @@ class Replay(Experiment):
     ) -> None:
         self.claim = Claim((setting.event,), delta)
         self._tapes, self._setting = {False: without, True: with_}, setting
+        self.leak = with_.leak
         shape = [(one.total.shape, one.part) for one in without.sums]
         if shape != [(one.total.shape, one.part) for one in with_.sums]:
             raise ParameterError(
@@ -235,7 +250,7 @@ class Replay(Experiment):
     def draw(self, present: bool, n: int) -> Floats:
         """Draw n times, some at once: each a copy of its own."""
         world = "with" if present else "without"
-        size = 1 + sum(one.total.size for one in self._tapes[present].sums)
+        size = 1 + self._n_moved
         some = 1 if self._voted else max(1, min(n, _NUMBERS // size))
         found = []
         with Progress(f"Drawing {world} the canary", n) as progress:
@@ -243,6 +258,12 @@ class Replay(Experiment):
                 found.append(self._draw(present, min(some, n - start)))
                 progress.advance(len(found[-1]))
         return np.concatenate(found)
+
+    @property
+    def _n_moved(self) -> int:
+        """How many numbers the canary changes in all."""
+        pairs = zip(self._tapes[False].sums, self._tapes[True].sums, strict=True)
+        return sum(int((in_.total != out.total).sum()) for out, in_ in pairs)
 
     @property
     def _voted(self) -> bool:
@@ -266,17 +287,17 @@ class Replay(Experiment):
         found = []
         without, with_ = self._tapes[False].sums, self._tapes[True].sums
         for out, in_ in zip(without, with_, strict=True):
-            own = in_ if present else out
-            many = np.broadcast_to(own.total, (n, *own.total.shape))
+            moved = in_.total != out.total  # where they agree, noise tells nothing
+            own = (in_ if present else out).total[moved]
             noisy = made.release(
-                many,
-                squared_length=own.squared_length,
-                part=own.part,
-                weight=own.weight,
+                np.broadcast_to(own, (n, own.size)),
+                squared_length=out.squared_length,
+                part=out.part,
+                weight=out.weight,
             )
-            apart = (in_.total - out.total) / out.weight
-            off = noisy.total - (in_.total + out.total) / 2 / out.weight
-            score = (off * apart).reshape(n, -1).sum(axis=1)
+            apart = (in_.total[moved] - out.total[moved]) / out.weight
+            middle = (in_.total[moved] + out.total[moved]) / 2 / out.weight
+            score = ((noisy.total - middle) * apart).sum(axis=1)
             found.append(score / noisy.sigma**2)
         return found
 
@@ -313,6 +334,13 @@ class Replay(Experiment):
             axis=0, dtype=float
         )
         return _by_segment(mean * apart)
+
+
+def _opinion(student: Any, points: Any) -> Any:
+    """Return what a published model says of public points."""
+    if hasattr(student, "predict_proba"):
+        return student.predict_proba(points)
+    return np.asarray(student.predict(points)).astype(str)
 
 
 def _dissents(ballot: Ballot) -> Array:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 
-from mapl.audit.canaries import CANARIES, as_frame, as_given
-from mapl.audit.fits import WholeFits, model_of, with_owner, worlds
+from mapl.arrays import same_numbers
+from mapl.audit.canaries import CANARIES
+from mapl.audit.fits import WholeFits
 from mapl.audit.mechanisms import MECHANISMS, Experiment
 from mapl.audit.replay import Replay, Tape, taped_fit
 from mapl.audit.tradeoff import Claim, Verdict, best_scores, judge
+from mapl.audit.worlds import Data, model_of
 from mapl.errors import ParameterError, integer, one_of, probability
+from mapl.estimator import PrivateClassifier
+
+_LOOKED_AT = 200  # records that a pipeline's steps are compared on
 
 
 def audit_mechanism(
@@ -28,7 +34,10 @@ def audit(experiment: Experiment, *, draws: int, confidence: float) -> Verdict:
     """Draw an experiment with its canary and without, and judge."""
     without, with_ = experiment.draw(False, draws), experiment.draw(True, draws)
     scores = best_scores(without, with_, experiment.known)
-    return judge(experiment.claim, *scores, confidence=confidence)
+    found = judge(experiment.claim, *scores, confidence=confidence)
+    if experiment.leak:  # something is published that has no noise
+        found = replace(found, refuted=True, real=found.claimed, leak=experiment.leak)
+    return found
 
 
 def audit_fit(
@@ -93,42 +102,53 @@ def audit_fit(
     one_of(*CANARIES, canary=canary)
     integer(draws=draws, at_least=20)
     probability(confidence=confidence)
-    y = np.asarray(y)
-    classes = (
-        np.unique(y) if model_of(model).classes is None else model_of(model).classes
-    )
-    if len(classes) < 2 or len(np.unique(y)) < 2:
-        raise ParameterError("An audit needs records of two labels or more.")
-    rng = np.random.default_rng(seed)
-    row, label = CANARIES[canary](as_frame(X), y, list(classes), rng)
-    row = as_given(row, X)
-    more = {"X_public": X_public, "groups": groups}
+    data = Data.of(model, X, y, groups, X_public)
+    if not whole and type(model_of(model)) is not PrivateClassifier:
+        raise ParameterError(
+            "A subclass of PrivateClassifier is audited by whole fits: whole=True."
+        )
+    without, with_, shown = data.neighbours(model, canary, seed)
     experiment: Experiment
     if whole:
-        experiment = WholeFits(model, X, y, row, label, **more)
+        experiment = WholeFits(model, without, with_, *shown)
     else:
-        experiment = _replay(model, X, y, row, label, **more)
+        experiment = _replay(model, without, with_)
     return experiment.claim, audit(experiment, draws=draws, confidence=confidence)
 
 
-def _replay(
-    model: Any, X: Any, y: Any, row: Any, label: Any, *, X_public: Any, groups: Any
-) -> Replay:
-    """Run a fit twice, without the canary and with it, at the same questions."""
-    private = model_of(model)
+def _replay(model: Any, without: Data, with_: Data) -> Replay:
+    """Run a fit twice, without the canary and with it, at the same replies."""
+    private, leak = model_of(model), ""
+    if private is not model:
+        without, with_, leak = _through_pipeline(model[:-1], without, with_)
     tapes: list[Tape] = []
-    for records, labels in worlds(model, X, y, row, label):
-        more = with_owner({"groups": groups}, len(labels))
-        pool = X_public
-        if private is not model:
-            before = clone(model[:-1]).fit(records, labels)
-            records = before.transform(records)
-            pool = None if pool is None else before.transform(pool)
+    for data in (without, with_):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             first = tapes[0] if tapes else None
-            tape, setting = taped_fit(
-                private, records, labels, first, X_public=pool, **more
-            )
+            tape, setting = taped_fit(private, data, first)
         tapes.append(tape)
-    return Replay(tapes[0], tapes[1], setting, float(private.delta))
+    found = Replay(tapes[0], tapes[1], setting, float(private.delta))
+    found.leak = leak or found.leak
+    return found
+
+
+def _through_pipeline(steps: Any, without: Data, with_: Data) -> tuple[Data, Data, str]:
+    """Fit what stands before the classifier to both; see whether it has changed."""
+    fitted = [clone(steps).fit(data.X, data.y.tolist()) for data in (without, with_)]
+    first, second = (
+        replace(
+            data,
+            X=step.transform(data.X),
+            # One pool for both: what is compared are the records.
+            X_public=None
+            if data.X_public is None
+            else fitted[0].transform(data.X_public),
+        )
+        for step, data in zip(fitted, (without, with_), strict=True)
+    )
+    looked_at = without.X[:_LOOKED_AT]
+    seen = [np.asarray(step.transform(looked_at)) for step in fitted]
+    same = seen[0].shape == seen[1].shape and same_numbers(*seen)
+    leak = "" if same else "what stands before the classifier changed without noise"
+    return first, second, leak

@@ -128,6 +128,7 @@ class Verdict:
     refuted: bool
     draws: int
     points: list[Point]
+    leak: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -141,10 +142,17 @@ class Verdict:
 
     def sentence(self) -> str:
         """Return the verdict for people."""
+        if self.leak:
+            return f"REFUTED: {self.leak}."
         if self.refuted:
             return (
                 f"REFUTED: the draws show more than the claimed epsilon "
                 f"{self.claimed:.3g} allows."
+            )
+        if not self.real:
+            return (
+                "not refuted: so many draws show nothing of the claimed "
+                f"{self.claimed:.3g}; more may"
             )
         return (
             f"not refuted: at least {self.real:.3g} of the claimed {self.claimed:.3g} "

@@ -35,10 +35,8 @@ def report() -> None:
 def show(folder: Path, form: str, out: Path | None) -> None:
     """Verify a published folder, and write its report in one of four forms."""
     one_of(*_FORMS, format=form)
-    from mapl.publish.loading import verified
     from mapl.publish.report import Report
 
-    verified(folder)
     found = Report.read(folder)
     text = {
         "html": found.html,
@@ -82,13 +80,27 @@ def check(
     certificate = verified(folder, public_key=public_key)
     score = None
     if any(condition.name == "accuracy" for condition in conditions):
-        score = Report.read(folder).score
+        score = Report.certified_by(certificate, folder).score
     fields, events = fields_of(certificate, score), events_of(certificate)
-    found = {c.text: c.holds(fields, events) for c in conditions}
+    found = [
+        {
+            "condition": each.text,
+            "holds": each.holds(fields, events),
+            "found": each.found(fields, events),
+        }
+        for each in conditions
+    ]
+    holds = all(one["holds"] for one in found)
     if as_json:
-        click.echo(json.dumps({"holds": all(found.values()), "conditions": found}))
+        click.echo(json.dumps({"holds": holds, "conditions": found}))
     else:
-        for text, holds in found.items():
-            click.echo(f"{'holds' if holds else 'DOES NOT HOLD'}: {text}")
-    if not all(found.values()):
+        for one in found:
+            said = "holds" if one["holds"] else "DOES NOT HOLD"
+            click.echo(f"{said}: {one['condition']} ({_shown(one['found'])})")
+    if not holds:
         sys.exit(NOT_MET)
+
+
+def _shown(value: object) -> str:
+    """Say what a report has."""
+    return "the report has none" if value is None else f"it is {value}"

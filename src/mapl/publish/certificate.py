@@ -307,6 +307,18 @@ def _check_words(certificate: Mapping[str, Any]) -> None:
         raise CertificateError(
             "The certificate says of unit and neighbours what mapl does not certify."
         )
+    public = certificate["public"]
+    named = public.get("privacy") if isinstance(public, Mapping) else None
+    if named is not None and named != privacy_of(certificate):
+        raise CertificateError(
+            "The certificate says two different things about what is private."
+        )
+
+
+def privacy_of(certificate: Mapping[str, Any]) -> str:
+    """Return whether records are protected, or labels: by how neighbours differ."""
+    said = {"unit": certificate["unit"], "neighbours": certificate["neighbours"]}
+    return "records" if _PROTECTIONS.index(said) % 2 == 0 else "labels"
 
 
 def _recomputed(certificate: Mapping[str, Any]) -> tuple[float, str]:
@@ -391,8 +403,14 @@ def read(path: Path) -> dict[str, Any]:
         if not isinstance(found, dict):
             raise CertificateError("it is no JSON object.")
         return found
-    except (OSError, CertificateError, *_UNREADABLE) as error:
+    except OSError as error:
+        raise CertificateError(
+            f"{path} holds no certificate: {error.strerror}."
+        ) from error
+    except CertificateError as error:
         raise CertificateError(f"{path} holds no certificate: {error}") from error
+    except _UNREADABLE:
+        raise CertificateError(f"{path} holds no certificate: it is no JSON.") from None
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

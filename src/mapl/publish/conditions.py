@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mapl.errors import ParameterError
+from mapl.errors import CertificateError, ParameterError
 from mapl.privacy import accounting
 from mapl.privacy.events import from_json
+from mapl.privacy.rounding import decimals_up
+from mapl.publish.certificate import privacy_of
 from mapl.publish.signing import fingerprint
 
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
@@ -25,6 +28,15 @@ _FORM = re.compile(
     r"\s*(?P<name>[a-z_]+)\s*(?:\(\s*(?P<delta>[0-9.eE+-]+)\s*\))?"
     r"\s*(?P<sign><=|>=|==|!=|<|>)\s*(?P<value>.+?)\s*"
 )
+_NUMBER = re.compile(r"[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)(e[+-]?[0-9]+)?", re.I | re.A)
+_WORDS = {
+    "unit": ("a record", "all records of one group"),
+    "privacy": ("records", "labels"),
+    "mechanism": ("moments", "both", "dissent", "noisy-max", "sparse-vector"),
+    "classes_declared": ("true", "false"),
+    "ledger": ("true", "false"),
+    "key": (),  # any
+}
 _HELP = (
     "Write it like 'epsilon <= 1', 'epsilon(1e-6) <= 2', 'unit == all records of one "
     "group' or 'accuracy >= 0.8'."
@@ -54,58 +66,109 @@ class Condition:
                 raise ValueError
         except ValueError:
             raise ParameterError(
-                f"--that {text!r}: only epsilon takes a delta between 0 and 1. {_HELP}"
+                f"--that {text!r}: a delta in parentheses goes with epsilon, and lies "
+                f"between 0 and 1. {_HELP}"
             ) from None
         return cls(text, own["name"], delta, own["sign"], own["value"])
 
-    def holds(self, fields: Mapping[str, Any], events: list[Any]) -> bool:
-        """Whether the condition holds. A figure that is missing satisfies nothing."""
+    def found(self, fields: Mapping[str, Any], events: list[Any]) -> Any:
+        """Return what the report has; None if it has none."""
         if self.name not in fields:
             raise ParameterError(
                 f"--that {self.text!r}: a report has no {self.name!r}. Choose among "
                 f"{', '.join(fields)}."
             )
-        found = fields[self.name]
         if self.delta is not None:
-            found = accounting.epsilon(events, delta=self.delta)
-        if found is None:
-            return False
-        if isinstance(found, bool | str):
-            return self._same(str(found).lower())
-        try:
-            return _OPERATORS[self.sign](found, float(self.value))
-        except ValueError:
-            raise ParameterError(
-                f"--that {self.text!r}: {self.name} is compared with a number."
-            ) from None
+            return decimals_up(accounting.epsilon(events, delta=self.delta), 6)
+        return fields[self.name]
 
-    def _same(self, found: str) -> bool:
+    def holds(self, fields: Mapping[str, Any], events: list[Any]) -> bool:
+        """Whether the condition holds. A figure that is missing satisfies nothing."""
+        found = self.found(fields, events)
+        words = isinstance(found, bool | str) or self.name in _WORDS
+        compare = self._comparison(words=words)
+        return False if found is None else compare(found)
+
+    def _comparison(self, *, words: bool) -> Callable[[Any], bool]:
+        """Return what decides, of a word or a number."""
+        sign = _OPERATORS[self.sign]
+        if words:
+            wanted = self._word()
+            return lambda found: sign(str(found).lower(), wanted)
+        number = float(self.value) if _NUMBER.fullmatch(self.value) else math.nan
+        if not math.isfinite(number):
+            raise ParameterError(
+                f"--that {self.text!r}: {self.name} is compared with a number; give "
+                "each condition a --that of its own."
+            )
+        return lambda found: sign(found, number)
+
+    def _word(self) -> str:
+        """Return the word that is asked for."""
         wanted = self.value.strip("'\"").lower()
+        allowed = _WORDS.get(self.name, ())
         if self.sign not in ("==", "!="):
             raise ParameterError(
                 f"--that {self.text!r}: {self.name} is a word, which takes == or !=."
             )
-        return _OPERATORS[self.sign](found, wanted)
+        if allowed and wanted not in allowed:
+            raise ParameterError(
+                f"--that {self.text!r}: {self.name} is one of: {'; '.join(allowed)}."
+            )
+        return wanted
 
 
 def fields_of(
     certificate: Mapping[str, Any], score: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Return what conditions may ask for, from a certificate that was verified."""
+    """Return what conditions may ask for, from a certificate that was verified.
+
+    Whoever signed it may have written anything; what is no such value is refused.
+    """
     public, signature = certificate["public"], certificate["signature"]
+    if score is not None and not isinstance(score, Mapping):
+        raise CertificateError("The score of the report is not one.")
+    accuracy = None if score is None else score.get("accuracy")
     return {
-        "epsilon": certificate["epsilon"],
-        "delta": certificate["delta"],
+        "epsilon": _number(certificate["epsilon"]),
+        "delta": _number(certificate["delta"], most=1),
         "unit": certificate["unit"],
-        "privacy": public.get("privacy"),
-        "mechanism": certificate["mechanism"],
-        "classes_declared": public.get("classes_declared"),
-        "teachers": public.get("n_teachers"),
-        "public_points": public.get("n_public"),
-        "ledger": not isinstance(certificate["ledger"], str),
+        "privacy": privacy_of(certificate),
+        "mechanism": _checked(certificate["mechanism"], str),
+        "classes_declared": _checked(public.get("classes_declared"), bool),
+        "teachers": _number(public.get("n_teachers")),
+        "public_points": _number(public.get("n_public")),
+        "ledger": _is_ledger(certificate["ledger"]),
         "key": fingerprint(signature) if signature else None,
-        "accuracy": None if score is None else score["accuracy"],
+        "accuracy": _number(accuracy, most=1),
     }
+
+
+def _is_ledger(value: Any) -> bool:
+    """Whether a budget is kept in a ledger, not in memory."""
+    if value is None:
+        raise CertificateError("The certificate does not say where its budget is.")
+    return not isinstance(_checked(value, str | dict), str)
+
+
+def _checked(value: Any, kind: Any) -> Any:
+    """Refuse a value of another type; None is none."""
+    if value is not None and not isinstance(value, kind):
+        raise CertificateError(
+            "A field of the certificate has a value of another type."
+        )
+    return value
+
+
+def _number(value: Any, most: float = 1e15) -> Any:
+    """Refuse what is no number from 0 on; None is none."""
+    if isinstance(_checked(value, int | float), bool):
+        raise CertificateError(
+            "A field of the certificate has a value of another type."
+        )
+    if value is not None and not 0 <= value <= most:
+        raise CertificateError("A figure of the certificate is out of range.")
+    return value
 
 
 def events_of(certificate: Mapping[str, Any]) -> list[Any]:

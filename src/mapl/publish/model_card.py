@@ -69,7 +69,7 @@ def _quoted(text: str) -> str:
 
 
 def _plain(report: Report) -> str:
-    return report.in_plain_words or "There is no guarantee."
+    return _escaped(report.in_plain_words) or "There is no guarantee."
 
 
 def _columns(pairs: dict[str, int], name: str, value: str) -> dict[str, list[Any]]:
@@ -90,6 +90,9 @@ def _figures(score: dict[str, Any]) -> dict[str, list[Any]]:
 
 
 def _escaped(text: str) -> str:
-    """Return a text that stays a text in Markdown, on one line."""
+    """Return a text that stays a text in Markdown, on one line: no markup, no links."""
     line = " ".join(str(text).split())
-    return re.sub(r"([\\`*_{}\[\]<>#|!])", r"\\\1", line)
+    shown = "".join(c if c.isprintable() else "?" for c in line)
+    marked = re.sub(r"([\\`*_{}\[\]<>#|!~$=&@])", r"\\\1", shown)
+    # Hosts turn these into links by themselves.
+    return re.sub(r"(?i)(://|www\.)", lambda m: "\u200b".join(m[0]), marked)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from copy import deepcopy as copy
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -30,6 +31,10 @@ _HOW = {
     "sparse-vector": "the class with most votes where the lead is clear after noise; "
     "only answers that are withheld are paid for (sparse-vector)",
 }
+_TAKEN = (
+    *("guarantee", "epsilon", "delta", "unit", "neighbours", "mechanism"),
+    *("public", "ledger", "events"),
+)
 _DELTAS = [10.0**power for power in range(-10, -2)]
 
 
@@ -82,18 +87,14 @@ class Report:
         have, ``spending`` how many points each batch had and what part of the price was
         used by then, ``score`` the figures of a test file that was declared public.
         """
-        taken = ("guarantee", "epsilon", "delta", "unit", "neighbours", "mechanism")
         return cls(
             form=FORM,
             date=datetime.now(UTC).strftime("%Y-%m-%d"),
-            **{name: certificate[name] for name in taken},
+            **{name: copy(certificate[name]) for name in _TAKEN},
             in_plain_words=_plain_words(certificate),
             how=_HOW[certificate["mechanism"]],
             learner=None if learner is None else " ".join(str(learner).split()),
             columns=[str(name) for name in columns],
-            public=dict(certificate["public"]),
-            ledger=certificate["ledger"],
-            events=[dict(event) for event in certificate["events"]],
             epsilon_by_delta=_curve(certificate["events"]),
             labels=dict(counts),
             spending=[{"asked": n, "used": min(part, 1.0)} for n, part in spending],
@@ -103,8 +104,29 @@ class Report:
 
     @classmethod
     def read(cls, folder: str | Path) -> Report:
-        """Return the report in a published folder; `mapl.load` verifies the folder."""
-        path = Path(folder) / "report.json"
+        """Verify a published folder, and return its report."""
+        from mapl.publish.loading import verified
+
+        return cls.certified_by(verified(folder), folder)
+
+    @classmethod
+    def certified_by(cls, certificate: Mapping[str, Any], folder: str | Path) -> Report:
+        """Return the report in a folder; it must say what its certificate says."""
+        found = cls.read_json(Path(folder) / "report.json")
+        if "report.json" not in certificate["files"]:
+            raise CertificateError(
+                f"{folder}: report.json is not covered by the certificate."
+            )
+        same = all(getattr(found, name) == certificate[name] for name in _TAKEN)
+        if not same or found.in_plain_words != _plain_words(certificate):
+            raise CertificateError(
+                f"{folder}: report.json says something else than the certificate."
+            )
+        return found
+
+    @classmethod
+    def read_json(cls, path: Path) -> Report:
+        """Return the report in a file, which anybody may have written."""
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
             if found["form"] != FORM or found.keys() != _NAMES:
@@ -112,8 +134,8 @@ class Report:
             return cls(**found)
         except FileNotFoundError:
             raise CertificateError(
-                f"{folder} has no report.json: an early version wrote it, or no "
-                "version. Save the model again."
+                f"{path.parent} has no report.json: an early version wrote it. Save "
+                "the model again."
             ) from None
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             raise CertificateError(

@@ -170,6 +170,16 @@ class Budget:
 _paying: ContextVar[Budget | None] = ContextVar("_paying", default=None)
 
 
+@contextmanager
+def nobody_pays() -> Iterator[None]:
+    """Fit without charging a surrounding budget: for fits of which nothing leaves."""
+    token = _paying.set(None)
+    try:
+        yield
+    finally:
+        _paying.reset(token)
+
+
 def check_ledger(ledger: str | None, dataset: str | None) -> None:
     """Refuse a ledger without a data set, and the other way round."""
     if (ledger is None) != (dataset is None):

@@ -238,7 +238,9 @@ def test_a_delta_of_one_over_the_records_is_warned_about() -> None:
     model = quick(classes=[0, 1], n_records=len(X), delta=1 / len(X))
     with pytest.warns(PrivacyWarning, match="publishes one record whole. Take 2e-05"):
         model.fit(X, y, X_public=pool)
-    model.set_params(n_records=1000).fit(X, y, X_public=pool)  # the true number is not
+    with pytest.warns(PrivacyWarning, match="rather large. Take 2e-05"):
+        model.set_params(delta=0.3 / len(X)).fit(X, y, X_public=pool)
+    model.set_params(n_records=100).fit(X, y, X_public=pool)  # the true number is not
 
 
 def test_it_works_in_searches_and_cross_validation() -> None:

@@ -56,6 +56,7 @@ def check_parameters(model: Any, dictionary: Dictionary | None) -> None:
     check_ledger(model.ledger, model.dataset)
 
 
+_LARGE_SHARE = 0.1 * (1 + 1e-9)  # of a record that delta may publish
 _WEAK_EPSILON, _WEAK_DELTA = 20.0, 1e-3
 
 
@@ -97,7 +98,7 @@ def warn_unsafe_use(model: Any) -> None:
     if in_model_selection():
         message = MODEL_SELECTION.format(epsilon=model.epsilon)
         warnings.warn(message, PrivacyWarning, stacklevel=4)
-    if model.n_records is not None and model.delta * model.n_records >= 1:
+    if model.n_records is not None and model.delta * model.n_records > _LARGE_SHARE:
         text = large_delta_message(model.delta, model.n_records)
         warnings.warn(text, PrivacyWarning, stacklevel=4)
 

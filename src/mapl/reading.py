@@ -14,7 +14,7 @@ from mapl.features.sketch import N_DRAWN
 from mapl.learners import default_classifier, fixed_seed
 from mapl.methods import sketched
 from mapl.methods.moments import PublicMap
-from mapl.parameters import check_parameters
+from mapl.parameters import check_parameters, warn_unsafe_use
 from mapl.planning.choice import METHODS, choose_method, choose_setting
 from mapl.planning.settings import Setting
 from mapl.records import private as records
@@ -61,6 +61,7 @@ class ReadsRecords:
         self._dictionary = None if self.schema is None else Dictionary.read(self.schema)
         check_parameters(self, self._dictionary)
         self._seed = fixed_seed(self.random_state)
+        warn_unsafe_use(self)
         declared = self._declared_classes()
         if declared is None:
             raise ParameterError("classes must be declared to foresee a fit.")

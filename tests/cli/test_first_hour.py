@@ -242,9 +242,20 @@ def test_a_folder_is_a_model_in_python(learned: Path, folder: Path) -> None:
     assert repr(model).startswith("PublishedModel(epsilon=")
     with pytest.raises(CertificateError, match=r"holds no certificate\.json"):
         mapl.load(folder)
+    score = model.score(test, test["rich"])
+    assert score == (model.predict(test) == test["rich"]).mean()
+    with pytest.raises(ParameterError, match="none of the model's labels: n, y"):
+        model.score(test, np.zeros(500))
     bare = PublishedModel(Bare(), model.certificate_)
     with pytest.raises(AttributeError, match="no probabilities"):
         bare.predict_proba(test)
+
+
+def test_labels_of_a_score_may_be_numbers_of_any_kind() -> None:
+    """Files make texts of labels, and a missing one makes floats of integers."""
+    model = PublishedModel(Digits(), {})
+    for labels in ([0, 1], [0.0, 1.0], ["0", "1"], [False, True]):
+        assert model.score(np.zeros((2, 1)), np.array(labels)) == 0.5
 
 
 class Bare:
@@ -257,6 +268,15 @@ class Bare:
 
     def predict(self, X: Any) -> Any:
         return np.full(len(X), "y")
+
+
+class Digits(Bare):
+    """A model that always answers "1"."""
+
+    classes_ = np.array(["0", "1"])
+
+    def predict(self, X: Any) -> Any:
+        return np.full(len(X), "1")
 
 
 def test_a_file_may_hold_a_model_without_probabilities(

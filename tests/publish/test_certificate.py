@@ -154,7 +154,9 @@ def test_a_signature_says_who_made_a_certificate(tmp_path: Path) -> None:
     assert "signed by the key" in certificate.standing(back, checked_key=True)
     assert "Ask the holder" in certificate.standing(back, checked_key=False)
     assert "no signature" in certificate.standing(made(), checked_key=False)
-    with pytest.raises(CertificateError, match="not of this certificate by this key"):
+    with pytest.raises(
+        CertificateError, match=r"signed by the key \w+, not by the key"
+    ):
         certificate.verify(back, public_key=shown[1])
     with pytest.raises(CertificateError, match="not signed"):
         certificate.verify(made(), public_key=shown[0])

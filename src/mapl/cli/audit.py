@@ -71,7 +71,7 @@ _DRAWS = {"mechanism": 10_000, "data": 2000}
     "were there. A smoke test of seconds.",
 )
 @click.option(
-    "--epsilon", default=1.0, show_default=True, help="What it is opened for."
+    "--epsilon", default=1.0, show_default=True, help="The budget that is audited."
 )
 @delta_option
 @click.option(

@@ -83,10 +83,11 @@ def verify(
 @errors_in_one_line
 def key(path: Path) -> None:
     """Make a key for mapl learn --sign: PATH for you alone, PATH.pub for everybody."""
-    from mapl.publish.signing import new_key
+    from mapl.publish.signing import fingerprint, new_key
 
     shown = new_key(path)
-    show_result({"private_key": str(path), "public_key": str(shown)}, False)
+    own = fingerprint({"public_key": Path(shown).read_text()})
+    show_result({"private_key": str(path), "public_key": str(shown), "key": own}, False)
 
 
 def _check_receipt(read: dict[str, Any], url: str) -> str:

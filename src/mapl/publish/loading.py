@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from mapl.arrays import Array, Floats
-from mapl.errors import CertificateError
+from mapl.errors import CertificateError, ParameterError
 from mapl.publish import certificate as certificates
 from mapl.publish.bundle import as_read, column_names_of, load_model, schema_of
+from mapl.records.labels import UNKNOWN, encode
 
 
 class PublishedModel:
@@ -65,9 +66,11 @@ class PublishedModel:
 
     def score(self, X: Any, y: Any) -> float:
         """Return the accuracy on labelled records; labels are compared as texts."""
-        given = [str(label) for label in self.predict(X).tolist()]
-        wanted = [str(label) for label in np.asarray(y).tolist()]
-        return float(np.mean(np.array(given) == np.array(wanted)))
+        wanted = encode(y, self.classes_)
+        if (wanted == UNKNOWN).all():
+            known = ", ".join(map(str, self.classes_))
+            raise ParameterError(f"y holds none of the model's labels: {known}.")
+        return float(np.mean(encode(self.predict(X), self.classes_) == wanted))
 
     def __repr__(self) -> str:
         epsilon, delta = (self.certificate_[name] for name in ("epsilon", "delta"))

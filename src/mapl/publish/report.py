@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from mapl import __version__
 from mapl.errors import CertificateError
 from mapl.privacy import accounting
 from mapl.privacy.events import from_json
@@ -97,9 +98,12 @@ class Report:
             columns=[str(name) for name in columns],
             epsilon_by_delta=_curve(certificate["events"]),
             labels=dict(counts),
-            spending=[{"asked": n, "used": min(part, 1.0)} for n, part in spending],
+            spending=[
+                {"asked": n, "used": round(min(part, 1.0), 6)} for n, part in spending
+            ],
             score=None if score is None else json.loads(json.dumps(score)),
-            versions={n: version(n) for n in ("mapl", "scikit-learn", "numpy")},
+            versions={"mapl": __version__}
+            | {name: version(name) for name in ("scikit-learn", "numpy")},
         )
 
     @classmethod

@@ -113,7 +113,14 @@ def check(signature: Any, message: bytes, public_key: bytes) -> None:
     if not isinstance(signature, Mapping):
         raise CertificateError("The certificate is not signed.")
     if not _holds(key, signature["value"], message):
-        raise CertificateError("The signature is not of this certificate by this key.")
+        other = fingerprint({"public_key": public_key.decode("ascii", "replace")})
+        named = signature.get("public_key")
+        if named and fingerprint({"public_key": named}) != other:
+            raise CertificateError(
+                f"The certificate is signed by the key {fingerprint(signature)}, not "
+                f"by the key {other}."
+            )
+        raise CertificateError("The signature is not of this certificate.")
 
 
 def _holds(key: Any, value: Any, message: bytes) -> bool:

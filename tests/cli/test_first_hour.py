@@ -315,7 +315,7 @@ def test_certificates_are_signed_and_checked(folder: Path, tmp_path: Path) -> No
     run("certificate", "key", tmp_path / "other")
     other = ("--public-key", tmp_path / "other.pub")
     assert (
-        "not of this certificate"
+        "is signed by the key"
         in run("certificate", "verify", out, *other, code=2).stderr
     )
     wrong = ("--sign", tmp_path / "key.pub")

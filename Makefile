@@ -4,7 +4,7 @@ BIN := .venv/bin
 UV := $(shell command -v uv 2>/dev/null)
 # With DATA, make compare takes these sets from that folder.
 SETS ?= adult
-EPSILONS ?= 0.5,2
+EPSILONS ?= 0.3,1,4
 
 .PHONY: help setup demo test stress check format lint types coverage docs figures dist compare oldest clean
 

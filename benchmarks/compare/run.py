@@ -96,11 +96,14 @@ METHODS = [
             ("forest", {"learner": "forest", "public": True}, POOL),
         ]
     ),
-    Method(
-        "mapl, boosting as learner, no public records",
-        "mapl",
-        [{"learner": "boosting"}],
-        needs=DICTIONARY,
+    *(
+        Method(
+            f"mapl, {name} as learner, no public records",
+            "mapl",
+            [{"learner": name}],
+            needs=DICTIONARY,
+        )
+        for name in ("logistic", "boosting", "forest")
     ),
     Method(
         "DP-SGD logistic regression (Opacus)",

@@ -3,7 +3,7 @@ Try to refute the claim
 =======================
 
 An audit adds a canary to the records, draws the noise of a fit many times with it and
-without it, and asks how well the two can be told apart. The claim allows what lies
+without it, and asks how well the two can be distinguished. The claim allows what lies
 below its curve.
 """
 

@@ -23,7 +23,11 @@ from mapl.learners import (
     in_model_selection,
 )
 from mapl.planning.choice import METHODS
-from mapl.planning.plan import large_delta_message, mostly_noise_message
+from mapl.planning.plan import (
+    is_large_delta,
+    large_delta_message,
+    mostly_noise_message,
+)
 from mapl.planning.settings import MECHANISMS
 from mapl.records.dictionary import Dictionary
 from mapl.records.labels import declared_classes
@@ -56,7 +60,6 @@ def check_parameters(model: Any, dictionary: Dictionary | None) -> None:
     check_ledger(model.ledger, model.dataset)
 
 
-_LARGE_SHARE = 0.1 * (1 + 1e-9)  # of a record that delta may publish
 _WEAK_EPSILON, _WEAK_DELTA = 20.0, 1e-3
 
 
@@ -98,7 +101,7 @@ def warn_unsafe_use(model: Any) -> None:
     if in_model_selection():
         message = MODEL_SELECTION.format(epsilon=model.epsilon)
         warnings.warn(message, PrivacyWarning, stacklevel=4)
-    if model.n_records is not None and model.delta * model.n_records > _LARGE_SHARE:
+    if model.n_records is not None and is_large_delta(model.delta, model.n_records):
         text = large_delta_message(model.delta, model.n_records)
         warnings.warn(text, PrivacyWarning, stacklevel=4)
 

@@ -309,7 +309,7 @@ def test_chances_are_those_of_the_binomial_where_delta_is_nothing() -> None:
 
 
 def test_randomized_response_is_judged_by_what_it_is() -> None:
-    """Each canary's bit is told with odds e: never more than epsilon 1 is refuted."""
+    """Each canary's bit leaks with odds e: never more than epsilon 1 is refuted."""
     rng = np.random.default_rng(0)
     refuted, real = 0, []
     for _ in range(200):

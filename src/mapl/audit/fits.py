@@ -136,7 +136,7 @@ def audit_one_run(
 
 def _mislabelled(data: Data, classes: list[Any], n: int, rng: Any) -> Any:
     """Return copies of records, each with a label that is not its own."""
-    usable = np.flatnonzero([label in classes for label in data.y])
+    usable = data.rows_of(classes)
     rows = usable[rng.choice(len(usable), size=n, replace=n > len(usable))]
     labels = []
     for row in rows:

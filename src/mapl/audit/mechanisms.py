@@ -34,7 +34,7 @@ _IDENTITY = LinearMap([np.eye(1)])
 
 
 class Experiment(ABC):
-    """Outputs with a canary and without, to be told apart."""
+    """Outputs with a canary and without, to be distinguished."""
 
     claim: Claim
     leak = ""  # what is published without noise, if anything is

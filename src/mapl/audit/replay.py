@@ -1,8 +1,9 @@
 """A whole fit, redrawn: what it sums and counts is computed twice, noise many times.
 
 Teachers and contributions depend on the records and on what was published. So one fit
-is run and what it asked is kept; the same questions are put to the records with the
-canary; and for each draw only the mechanisms answer again, with new noise.
+is run and what it asked and published is kept; the fit with the canary gets the same
+answers, and must ask the same; and for each draw only the mechanisms answer again, with
+new noise.
 """
 
 from __future__ import annotations

@@ -51,6 +51,10 @@ class Data:
         owners = None if groups is None else [str(owner) for owner in groups]
         return cls(X, labels, owners, X_public)
 
+    def rows_of(self, classes: list[Any]) -> Array:
+        """Return the rows whose label is among the classes."""
+        return np.flatnonzero([label in classes for label in self.y])
+
     def with_records(self, rows: Any, labels: list[Any]) -> Data:
         """Return the data with some records in front, each of an owner of its own."""
         own = [secrets.token_hex(8) for _ in labels]
@@ -67,7 +71,7 @@ class Data:
         Where labels alone are private it is in both, with two labels.
         """
         known = classes_of(model, self.y)
-        usable = np.flatnonzero([label in known for label in self.y])
+        usable = self.rows_of(known)
         rng = np.random.default_rng(seed)
         frame = as_frame(self.X).iloc[usable]
         row, label = CANARIES[canary](frame, self.y[usable], known, rng)

@@ -104,9 +104,9 @@ def audit(
 ) -> None:
     """Draw a mechanism, or a whole fit, again and again: try to refute its claim.
 
-    With a canary that moves the output and without it: how well the two can be told
-    apart is compared with the exact curve that is claimed. Exit code 5 if a claim is
-    refuted.
+    With a canary that moves the output and without it: how well the two can be
+    distinguished is compared with the exact curve that is claimed. Exit code 5 if a
+    claim is refuted.
     """
     if plot is not None:
         check_ending(plot, ".png", ".svg", ".pdf", option="--plot")
@@ -212,7 +212,7 @@ def _audit_data(
 def _read(path: Path, fit: dict[str, Any], numbers: Any) -> tuple[Any, ...]:
     """Return a classifier, records, labels, and what else it is fitted with."""
     from mapl.cli.inputs import read_public_side
-    from mapl.cli.learn import estimator_by_name
+    from mapl.cli.learn import estimator_by_name, teachers_by_name
     from mapl.cli.prepared import Prepared
     from mapl.estimator import PrivateClassifier
 
@@ -223,7 +223,7 @@ def _read(path: Path, fit: dict[str, Any], numbers: Any) -> tuple[Any, ...]:
     names = split_at_commas(fit["classes"]) or declared
     if not names:
         raise ParameterError("--classes must list all labels that may occur.")
-    name, teachers = fit["estimator"], fit["teachers"]
+    name = fit["estimator"]
     if name is None and fit["method"] in ("votes", "both"):
         name = "logistic"
     model = PrivateClassifier(
@@ -231,7 +231,7 @@ def _read(path: Path, fit: dict[str, Any], numbers: Any) -> tuple[Any, ...]:
         epsilon=numbers["epsilon"],
         delta=numbers["delta"],
         method=fit["method"],
-        n_teachers=int(teachers) if teachers.isdecimal() else teachers,
+        n_teachers=teachers_by_name(fit["teachers"]),
         classes=names,
         on_invalid="drop",
         random_state=fit["seed"] or 0,

@@ -346,7 +346,7 @@ def _make_classifier(
         **{"n_records": settings["records"]} | budget,
         method=settings["method"],
         class_weight=settings["class_weight"],
-        n_teachers=int(teachers) if re.fullmatch("[0-9]{1,9}", teachers) else teachers,
+        n_teachers=teachers_by_name(teachers),
         mechanism=settings["mechanism"],
         classes=classes or None,
         on_invalid=settings["on_invalid"],
@@ -364,6 +364,11 @@ def _has_teachers(settings: dict[str, Any], budget: dict[str, Any]) -> bool:
     if plan is not None:
         return bool(plan.n_teachers)
     return settings["method"] in ("votes", "both") or settings["mechanism"] != "auto"
+
+
+def teachers_by_name(text: str) -> int | str:
+    """Return a number of teachers; what is no number is left to be refused."""
+    return int(text) if re.fullmatch("[0-9]{1,9}", text) else text
 
 
 def estimator_by_name(name: str) -> Any:

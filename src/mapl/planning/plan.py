@@ -241,7 +241,7 @@ def _assumption(votes: VoteModel, error: float, setting: Any) -> str:
 def _warnings(n_records: int, n_classes: int, k: int, delta: float) -> list[str]:
     """Return what is unsafe or unwise about these numbers."""
     found = []
-    if delta * n_records > 0.1 * (1 + 1e-9):
+    if is_large_delta(delta, n_records):
         found.append(large_delta_message(delta, n_records))
     if n_records // k < _FEW_OF_A_CLASS * n_classes:
         found.append(
@@ -260,6 +260,11 @@ def _pilot_warnings(pilot: Pilot, k: int, n_records: int) -> list[str]:
         f"plan have {n_records // k:,}: they will agree more or less. Try "
         f"pilot(records_each={n_records // k})."
     ]
+
+
+def is_large_delta(delta: float, n_records: int) -> bool:
+    """Whether delta is more than a tenth of 1 over the number of records."""
+    return delta * n_records > 0.1 * (1 + 1e-9)
 
 
 def large_delta_message(delta: float, n_records: int) -> str:

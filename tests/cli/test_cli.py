@@ -761,7 +761,7 @@ def test_quoted_cells_may_hold_commas(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text('a,b\n"x, ""y""",1\nz,\n\n')
     schema = Schema({"a": Column("text"), "b": Column("number")})
-    file = read_private(path, schema, texts=["a"])
+    file = read_private(path, schema, target="a")
     assert file.texts["a"] == ['x, "y"', "z"]
     assert file.readable
     assert file.table.incomplete.tolist() == [False, True]

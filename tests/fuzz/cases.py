@@ -300,7 +300,7 @@ def table_of(case: Case, rows: Any, folder: Path | None = None) -> Table:
         assert folder is not None
         path = folder / f"private.{case.container}"
         write_file(path, rows, case.kinds, {})
-        return read_private(path, schema, texts=[]).table
+        return read_private(path, schema).table
     X = CONTAINERS[case.container](rows, case.kinds)
     if case.container in ("floats", "sparse"):
         container = "array" if case.container == "floats" else "sparse"

@@ -25,6 +25,7 @@ from mapl.progress import Progress
 from mapl.records import sources
 from mapl.records.schema import Schema
 from mapl.records.sources import Query, Source
+from mapl.release.sums import Summer
 from mapl.scale import records as streamed
 from mapl.scale.limits import batch_rows, bytes_of
 from mapl.scale.spool import Spool
@@ -179,14 +180,66 @@ def test_csv_and_queries_are_the_same_records(files: str, tmp_path: Path) -> Non
         np.testing.assert_array_equal(csv.soft_labels_, query.soft_labels_)
 
 
-def test_records_without_a_label_or_an_owner_are_left_out(tmp_path: Path) -> None:
+def test_records_without_a_label_are_left_out(tmp_path: Path) -> None:
     odd = DATA.assign(y=DATA["y"].astype(object), who=DATA["who"].astype(object))
     odd.loc[:99, "y"], odd.loc[200:299, "who"] = None, None
     odd.to_parquet(tmp_path / "x.parquet", index=False)
     model = classifier()
     records, *_ = read(model, tmp_path / "x.parquet", groups="who")
-    assert records._n == len(odd) - 200
+    assert records._n == len(odd) - 100
     records.close()
+
+
+@pytest.mark.usefixtures("silent")
+@pytest.mark.parametrize("case", ["moments", "votes", "schema"])
+def test_missing_owners_and_labels_count_alike_in_files_and_in_memory(
+    case: str, tmp_path: Path
+) -> None:
+    odd = DATA.assign(y=DATA["y"].astype(object), who=DATA["who"].astype(object))
+    odd = pd.concat([odd, odd[:50], odd[:50]], ignore_index=True)  # copies, too
+    rng = np.random.default_rng(0)
+    odd.loc[rng.random(len(odd)) < 0.1, "y"] = None
+    odd.loc[rng.random(len(odd)) < 0.3, "who"] = None
+    odd.loc[rng.random(len(odd)) < 0.1, "who"] = "nan"
+    odd["who"] = odd["who"].astype(str).replace({"None": None})
+    odd.to_parquet(tmp_path / "x.parquet", index=False)
+    given: dict[str, Any] = {} if case == "schema" else {"X_public": FEW}
+    models = [classifier(**CASES[case], on_invalid="drop") for _ in range(2)]
+    X = odd[COLUMNS if case == "schema" else list(FEW)]
+    models[0].fit(X, odd["y"], groups=odd["who"], **given)
+    models[1].fit_files(tmp_path / "x.parquet", target="y", groups="who", **given)
+    np.testing.assert_array_equal(*(model.soft_labels_ for model in models))
+
+
+@pytest.mark.usefixtures("silent")
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_file_that_changes_between_two_passes_is_noticed(
+    ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where its size and its time are the same as before."""
+    path = tmp_path / f"x.{ending}"
+    first = DATA[["a", "b", "c", "y"]].assign(a=1.5)
+    table_writer(path)(first)
+    before, changed = path.stat(), path.with_suffix(".other")
+    table_writer(changed, ending)(first.assign(a=2.5))
+    assert changed.stat().st_size == before.st_size
+    ask = Summer.gradient
+
+    def change_first(self: Any, question: Any) -> Any:
+        path.write_bytes(changed.read_bytes())
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        return ask(self, question)
+
+    monkeypatch.setattr(Summer, "gradient", change_first)
+    model = classifier(method="moments")
+    with pytest.raises(ParameterError, match="changed during the fit"):
+        model.fit_files(path, target="y", X_public=FEW[["a", "b", "c"]])
+
+
+def table_writer(path: Path, ending: str = "") -> Any:
+    if (ending or path.suffix[1:]) == "csv":
+        return lambda frame: frame.to_csv(path, index=False)
+    return lambda frame: frame.to_parquet(path, index=False)
 
 
 def read(model: PrivateClassifier, files: Any, groups: str | None = None) -> Any:

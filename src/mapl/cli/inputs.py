@@ -58,14 +58,14 @@ class Inputs:
         return _is_same(self.private, path)
 
     def read_records(self, classes: list[str], *, on_invalid: str) -> Records:
-        """Read the private records; those without a label or a group are left out."""
+        """Read the private records; those without a label are left out."""
         import numpy as np
 
         from mapl.records.files import is_missing, read_private
 
         assert isinstance(self.private, Path)
-        needed = [self.target, *([self.groups] if self.groups else [])]
-        file = read_private(self.private, self.schema, texts=needed)
+        columns = {"target": self.target, "owner": self.groups}
+        file = read_private(self.private, self.schema, **columns)
         if not file.readable and on_invalid == "error":
             raise ParameterError(
                 f"{self.private} has a line that cannot be read: it has another number "
@@ -74,11 +74,7 @@ class Inputs:
                 "with --on-invalid drop."
             )
         labels = file.texts[self.target]
-        kept = [not is_missing(label, classes) for label in labels]
-        if self.groups:
-            owners = file.texts[self.groups]
-            kept = [k and not is_missing(o) for k, o in zip(kept, owners, strict=True)]
-        rows = np.flatnonzero(kept)
+        rows = np.flatnonzero([not is_missing(label, classes) for label in labels])
         if not len(rows) and on_invalid == "error":
             raise ParameterError(
                 f"{self.private} has no record with a {self.target!r}: there is "
@@ -105,13 +101,17 @@ class Inputs:
 
     def say_what_is_left_out(self) -> None:
         """Say it whether there are such records or not: that is private."""
-        needed = f" or a {self.groups!r}" if self.groups else ""
         click.echo(
-            f"Records without a {self.target!r}{needed}, if any, are left out. NA and "
-            "the like count as missing, unless --classes names them.",
+            f"Records without a {self.target!r}, if any, are left out. NA and the like "
+            "count as missing, unless --classes names them.",
             err=True,
         )
-        if not self.groups:
+        if self.groups:
+            click.echo(
+                f"Records without a {self.groups!r}, if any, each count as a person.",
+                err=True,
+            )
+        else:
             click.echo(
                 "Protects single records; if a person may have several, use --groups "
                 "COL.",

@@ -25,6 +25,7 @@ from mapl.privacy.linear_map import LARGEST_WEIGHT, LinearMap
 from mapl.privacy.moments import Block
 from mapl.privacy.pairs import places_in_units
 from mapl.privacy.questions import Question, StackQuestion
+from mapl.records.keys import persons
 from mapl.records.table import Table
 
 _ROWS = 2**10  # of a block, unless a unit has more
@@ -48,7 +49,8 @@ class Contributions:
     ``feature_map`` is a `FeatureMap`, or what has its methods.
     ``labels`` are class numbers, -1 for a record that counts nothing. All records of a
     unit stand together, in an order that depends on them alone; those beyond the first
-    ``most_each`` count nothing. What is encoded once is kept while memory allows; not
+    ``most_each`` count nothing. It is None where labels alone are private: then no
+    label may change whether a record takes a place. What is encoded once is kept while memory allows; not
     if ``keeps`` is False.
     """
 
@@ -69,7 +71,10 @@ class Contributions:
         self._table, self._labels, self.feature_map = table, labels, feature_map
         self._order, self._sizes = np.arange(len(labels)), None
         if units is not None and keys is not None:
+            units = persons(units)
             self._order = np.lexsort((*keys.T, *units.T))
+            if most_each is not None:  # what counts nothing takes no place in a unit
+                self._order = self._order[labels[self._order] >= 0]
             self._sizes = _run_lengths(units[self._order])
             if most_each is not None:
                 counts = places_in_units(self._sizes) < most_each

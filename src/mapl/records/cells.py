@@ -9,12 +9,16 @@ Proof: docs/proofs/partition.md
 
 import math
 import re
-from datetime import UTC, date, datetime, timedelta
+import sys
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from datetime import time as clock_time
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, cast
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import numpy as np
 
@@ -31,21 +35,109 @@ _LONGEST_NUMBER, _LONGEST_TIME = 400, 40  # characters
 _LARGEST_EXPONENT, _MOST_BITS = 400, 1100
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 DAY = 86_400 * 10**9  # nanoseconds
+# Texts that mean "missing" in a label or group column, unless a class has that name.
+MISSING_TEXTS = {"", "NA", "N/A", "<NA>", "NaN", "nan", "null", "NULL", "None"}
+_WHOLE_ID = re.compile(r"(-?[0-9]+)\.0")
+_PANDAS = ("Timestamp", "Timedelta", "Period", "Interval")
+_OWN_TYPES = {type(None), str, bytes, bool, int, float, complex, Decimal, Fraction}
+_OWN_TYPES |= {date, datetime, clock_time, timedelta, UUID, tuple, list}
+_OWN_TYPES |= set(np.sctypeDict.values()) - {np.object_, np.void}
+
+
+def plain(value: Any) -> Any:
+    """Return a value of a type that mapl knows, None for what is none.
+
+    An instance of a subclass becomes the text, number or time that it holds: Python's
+    own code reads it, so nothing that the subclass defines is run.
+    """
+    kind = type(value)
+    if kind in _OWN_TYPES or kind in _pandas_types("pandas" in sys.modules):
+        return value
+    for base, read in _READERS.items():
+        if issubclass(kind, base):
+            return read(value)
+    return None
+
+
+@lru_cache(maxsize=2)
+def _pandas_types(is_loaded: bool) -> frozenset[type]:
+    """Return pandas' types of cells; where it is not loaded, no cell is of one."""
+    if not is_loaded:
+        return frozenset()
+    pandas = sys.modules["pandas"]
+    found = [type(pandas.NA), type(pandas.NaT), *(getattr(pandas, n) for n in _PANDAS)]
+    return frozenset(found)
+
+
+def _fields(value: Any, kind: type, names: str) -> list[Any]:
+    """Return attributes of a value as Python's own class reads them."""
+    return [kind.__dict__[name].__get__(value) for name in names.split()]
+
+
+def _plain_date(value: date) -> date:
+    return date(*_fields(value, date, "year month day"))
+
+
+def _plain_datetime(value: datetime) -> datetime:
+    clock = _fields(value, datetime, "hour minute second microsecond tzinfo")
+    (fold,) = _fields(value, datetime, "fold")
+    return datetime(*_fields(value, date, "year month day"), *clock, fold=fold)
+
+
+def _plain_duration(value: timedelta) -> timedelta:
+    return timedelta(*_fields(value, timedelta, "days seconds microseconds"))
+
+
+_READERS: dict[type, Callable[[Any], Any]] = {  # of subclasses; the first that fits
+    str: str.__str__,
+    bytes: lambda value: bytes.__getitem__(value, slice(None)),
+    int: int.__int__,
+    float: float.__float__,
+    complex: complex.__complex__,
+    Decimal: Decimal,
+    datetime: _plain_datetime,
+    date: _plain_date,
+    timedelta: _plain_duration,
+    tuple: lambda value: tuple.__getitem__(value, slice(None)),
+    list: lambda value: list.__getitem__(value, slice(None)),
+}
+
+
+def _is_known_zone(zone: tzinfo) -> bool:
+    """Whether a time zone is one of Python's, pytz' or dateutil's: others are code."""
+    kind = type(zone)
+    if kind in (timezone, ZoneInfo):
+        return True
+    pytz, tz = sys.modules.get("pytz"), sys.modules.get("dateutil.tz.tz")
+    known = [getattr(tz, name, None) for name in ("tzutc", "tzoffset", "tzfile")]
+    if pytz is not None:
+        fixed = sys.modules["pytz"].FixedOffset
+        known += [type(pytz.utc), type(fixed(60))]
+        named = (pytz.tzinfo.DstTzInfo, pytz.tzinfo.StaticTzInfo)
+        if kind.__mro__[1:2] in ((named[0],), (named[1],)):  # a class a zone
+            return not any(map(callable, vars(kind).values()))
+    return kind in known
 
 
 def is_missing(value: Any) -> bool:
     """Whether a value stands for no value: None, NaN, NA or NaT."""
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+    value = plain(value)
+    if value is None or _is_blank(value):
         return True
     if isinstance(value, float | np.floating):
         return bool(value != value)
     return isinstance(value, np.datetime64 | np.timedelta64) and bool(np.isnat(value))
 
 
+def _is_blank(value: Any) -> bool:
+    """Whether a plain value is pandas' NA or NaT."""
+    return type(value).__name__ in ("NAType", "NaTType")
+
+
 def number(value: Any) -> float:
     """Return a finite float, NaN for anything else; True is 1, and -0.0 is 0.0."""
     try:
-        found = _as_float(value)
+        found = _as_float(plain(value))
     except (ValueError, ArithmeticError):
         return math.nan
     return found + 0.0 if math.isfinite(found) else math.nan
@@ -85,12 +177,13 @@ def text(value: Any) -> str | None:
     """
     if type(value) is str:
         return _plain_text(value)
+    value = plain(value)
     if isinstance(value, complex | np.complexfloating) and value.imag == 0:
         value = float(value.real)  # one complex number makes all of an array complex
     if is_missing(value):
         return None
     if isinstance(value, str):
-        return _plain_text(str.__str__(value))
+        return _plain_text(str(value))
     if isinstance(value, bytes):
         return _plain_text(value.decode("utf-8", "surrogateescape"))
     if isinstance(value, bool | np.bool_):
@@ -122,16 +215,20 @@ def _pandas_text(value: Any) -> str | None:
 def _plain_text(value: str) -> str | None:
     """Return a text that is valid Unicode; one that is a number, in one form."""
     if not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            return None
-        return value
+        return value if _is_unicode(value) else None
     if len(value) >= _LONGEST_TIME:
         return value
     if value[-1:].isdigit():
         return _digits_text(value)
     return _TRUTH_TEXTS.get(value.lower(), value) if len(value) <= 5 else value
+
+
+def _is_unicode(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # half of a pair of surrogates
+        return False
+    return True
 
 
 def _digits_text(value: str) -> str:
@@ -189,6 +286,7 @@ def time(value: Any) -> int:
 
     A time without a zone is in UTC. Texts must be in ISO 8601.
     """
+    value = plain(value)
     try:
         if isinstance(value, bytes):  # as a container of texts may hold them
             value = value.decode("ascii", "replace")
@@ -203,7 +301,7 @@ def time(value: Any) -> int:
             found = int(times_in_ns(np.array([value]))[0])
         else:
             return NAT
-    except Exception:  # a zone is somebody else's code
+    except (ValueError, ArithmeticError):
         return NAT
     return found if -(2**63) < found < 2**63 else NAT
 
@@ -212,12 +310,20 @@ def _nanoseconds(value: datetime) -> int:
     """Return the time of a datetime, or of a pandas Timestamp, which is finer."""
     if type(value).__name__ == "NaTType":
         return NAT
-    if value.tzinfo is not None:
-        value = value.astimezone(UTC)
+    value = _in_utc(value)
     days = value.toordinal() - _EPOCH_DAY
     seconds = value.hour * 3600 + value.minute * 60 + value.second
     fraction = value.microsecond * 1000 + getattr(value, "nanosecond", 0)
     return days * DAY + seconds * 10**9 + fraction
+
+
+def _in_utc(value: datetime) -> datetime:
+    """Return a time in UTC; a ValueError for one in a zone that nobody knows."""
+    if value.tzinfo is None:
+        return value
+    if not _is_known_zone(value.tzinfo):
+        raise ValueError
+    return value.astimezone(UTC)
 
 
 def time_text(value: Any) -> str | None:
@@ -228,11 +334,10 @@ def time_text(value: Any) -> str | None:
             fine = unit if unit in ("ms", "us", "ns", *_FINER) else "s"
             whole = str(np.datetime_as_string(value, unit=cast(Any, fine)))
         elif isinstance(value, datetime):
-            utc = value if value.tzinfo is None else value.astimezone(UTC)
-            whole = utc.replace(tzinfo=None).isoformat()
+            whole = _in_utc(value).replace(tzinfo=None).isoformat()
         else:
             return str(value.isoformat())
-    except Exception:  # a zone is somebody else's code
+    except (ValueError, ArithmeticError):
         return None
     found = _ISO_TIME.fullmatch(whole)
     return whole if found is None else _trimmed_time(*found.groups())
@@ -240,6 +345,7 @@ def time_text(value: Any) -> str | None:
 
 def duration(value: Any) -> int:
     """Return nanoseconds, `NAT` for what is no duration."""
+    value = plain(value)
     if isinstance(value, np.timedelta64):
         return int(times_in_ns(np.array([value]))[0])
     if not isinstance(value, timedelta) or is_missing(value):
@@ -273,11 +379,26 @@ def times_in_ns(values: Any) -> Any:
 
 
 def group(value: Any, depth: int = 0) -> str | None:
-    """Return the text that identifies a unit; a tuple has one for each of its parts."""
+    """Return the text that identifies a unit; a tuple has one for each of its parts.
+
+    An identifier is a text, and is taken as it stands: "0e1" is not "0", nor "true"
+    "1". Only what containers do to numbers is undone: 7, 7.0 and "7.0" are "7". None
+    says that nobody is named.
+    """
+    value = plain(value)
     if isinstance(value, tuple | list):
         if depth >= _DEEPEST_GROUP:
             return None
         parts = [group(part, depth + 1) for part in value]
+        if all(part is None for part in parts):
+            return None
         shown = ("-" if part is None else f"{len(part)}:{part}" for part in parts)
         return f"({','.join(shown)})"
-    return text(value)
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "surrogateescape")
+    if not isinstance(value, str):
+        return text(value)
+    if value in MISSING_TEXTS or not (value.isascii() or _is_unicode(value)):
+        return None
+    whole = _WHOLE_ID.fullmatch(value)
+    return str(value) if whole is None else whole[1]

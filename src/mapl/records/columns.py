@@ -4,7 +4,7 @@ Where a container holds numbers or times as such, whole arrays are converted at 
 and give for each cell what `mapl.records.cells` gives.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,27 +45,50 @@ def canonical_floats(values: Reals) -> Reals:
     return values
 
 
-class _Texts(dict[str, str | None]):
-    """The canonical text of each text met so far."""
-
-    def __missing__(self, value: str) -> str | None:
-        found = self[value] = cells.text(value)
-        return found
+_Read = Callable[[Any], str | None]
 
 
-def distinct_texts(column: Any) -> tuple[Array, Array]:
-    """Return texts, some perhaps twice, and which of them each cell is."""
+def _read_each(values: list[Any], read: _Read) -> list[str | None]:
+    """Return what each value is read as; a text that comes again is read once."""
+    known: dict[str, str | None] = {}
+    found: list[str | None] = []
+    for value in values:
+        if type(value) is not str:
+            found.append(read(value))
+            continue
+        if value not in known:
+            known[value] = read(value)
+        found.append(known[value])
+    return found
+
+
+def distinct_texts(column: Any, read: _Read = cells.text) -> tuple[Array, Ints]:
+    """Return texts, some perhaps twice, and which of them each cell is.
+
+    ``read`` makes a text of a cell.
+    """
     found = distinct_cells(column)
     if found is not None:
-        return _objects([cells.text(value) for value in found[0]]), found[1]
-    from pandas import factorize
-
+        return _objects([read(value) for value in found[0]]), found[1]
     values = cells_of(column)
     if isinstance(values, list):
-        values = _texts(values)
-    places, distinct = factorize(values)
-    # A missing value has the place -1: the last one.
-    return _objects([*(cells.text(value) for value in distinct), None]), places
+        return grouped(_read_each(values, read))
+    distinct, places = np.unique(values, return_inverse=True)
+    return _objects([read(value) for value in distinct]), places.reshape(-1)
+
+
+def grouped(texts: Sequence[str | None]) -> tuple[Array, Ints]:
+    """Return the different texts, None among them, and which of them each is.
+
+    Arrow compares texts by all their bytes. What compares them otherwise (up to a NUL,
+    or by a form of Unicode) would let one record change what another one is.
+    """
+    import pyarrow as pa
+
+    found = pa.array(texts, pa.large_string(), from_pandas=False).dictionary_encode()
+    distinct = found.dictionary.to_pylist()
+    places = found.indices.cast(pa.int64()).fill_null(len(distinct))
+    return _objects([*distinct, None]), np.asarray(places.to_numpy())
 
 
 def _texts(column: Any) -> Array:
@@ -74,9 +97,7 @@ def _texts(column: Any) -> Array:
         return _objects([cells.text(value) for value in coded[0]])[coded[1]]
     values = cells_of(column)
     if isinstance(values, list):
-        known = _Texts()
-        found = [known[v] if type(v) is str else cells.text(v) for v in values]
-        return _objects(found)
+        return _objects(_read_each(values, cells.text))
     distinct, index = np.unique(values, return_inverse=True)
     return _objects([cells.text(value) for value in distinct])[index.reshape(-1)]
 

@@ -84,7 +84,7 @@ def cells_of(column: Any) -> Array | list[Any]:
 
 
 def distinct_cells(column: Any) -> tuple[list[Any], Array] | None:
-    """Return the different values of an Arrow column of texts, None last, and which of
+    """Return the values of an Arrow column of texts, few of them twice, and which of
     them each cell is; None for other columns.
     """
     if not hasattr(column, "to_pylist"):
@@ -98,16 +98,14 @@ def distinct_cells(column: Any) -> tuple[list[Any], Array] | None:
     texts = (pa.types.is_string, pa.types.is_large_string)
     if not any(is_text(value) for is_text in texts):
         return None
-    coded = column if value is not kind else column.dictionary_encode()
-    coded = coded.unify_dictionaries()
-    if not coded.num_chunks:
-        return [None], np.zeros(0, dtype=np.int64)
-    distinct = _listed(pa.chunked_array([coded.chunk(0).dictionary]))
-    places = [
-        chunk.indices.cast(pa.int64()).fill_null(len(distinct)).to_numpy()
-        for chunk in coded.chunks
-    ]
-    return [*distinct, None], np.concatenate(places)
+    distinct: list[Any] = [None]
+    places = [np.zeros(0, dtype=np.int64)]
+    for chunk in column.chunks:  # each by itself: together they may have no type
+        coded = chunk if value is not kind else chunk.dictionary_encode()
+        numbers = coded.indices.cast(pa.int64()).fill_null(-len(distinct)).to_numpy()
+        places.append(numbers + len(distinct))  # a missing cell is the first value
+        distinct += _listed(pa.chunked_array([coded.dictionary]))
+    return distinct, np.concatenate(places)
 
 
 def floats_of(column: Any) -> Array | None:

@@ -1,17 +1,20 @@
 """Tables in files: CSV, Parquet and Excel.
 
 Private files are read in blocks, each cell straight into its column's public type. A
-CSV is read one line at a time: what a line holds decides nothing about another line.
+CSV is read one record at a time, as RFC 4180 has it: a field in quotes may hold line
+breaks. What a record holds decides nothing about another one.
 """
 
 import bz2
 import csv
 import gzip
 import lzma
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path, PurePath
 from typing import Any
@@ -20,16 +23,16 @@ import numpy as np
 
 from mapl.errors import ParameterError
 from mapl.records import cells
+from mapl.records.cells import MISSING_TEXTS
 from mapl.records.containers import cells_of
 from mapl.records.schema import Schema
 from mapl.records.table import Table
 
-# Texts that mean "missing" in a label or group column, unless a class has that name.
-MISSING_TEXTS = {"", "NA", "N/A", "<NA>", "NaN", "nan", "null", "NULL", "None"}
 _PARQUET, _EXCEL = (".parquet", ".pq"), (".xlsx", ".xlsm")
 _SEPARATORS = ",;\t|"  # tried in this order, on the line of names
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _BLOCK = 50_000  # records read at a time
+_LONGEST_RECORD = 2**24  # bytes beyond its first line; a longer one is not readable
 
 Location = Path | str
 """A path, or a URL that fsspec reads."""
@@ -94,13 +97,17 @@ class PrivateFile:
     readable: bool
 
 
-def read_private(path: Path, schema: Schema, *, texts: list[str]) -> PrivateFile:
+def read_private(
+    path: Path, schema: Schema, *, target: str | None = None, owner: str | None = None
+) -> PrivateFile:
     """Read a private file in the types of a schema.
 
-    ``texts`` are columns such as labels, which are read as texts. A line that cannot be
-    read is left out; ``readable`` says whether there was none.
+    The columns with labels and owners are read as texts. A record that cannot be read
+    is left out; ``readable`` says whether there was none.
     """
     parts: list[list[Any]] = []
+    reads = {target: cells.text, owner: cells.group}
+    texts = {name: read for name, read in reads.items() if name is not None}
     found: dict[str, list[str | None]] = {name: [] for name in texts}
     unreadable = 0
     for block in blocks(path, [*schema.columns, *texts]):
@@ -108,8 +115,8 @@ def read_private(path: Path, schema: Schema, *, texts: list[str]) -> PrivateFile
         parts.append(
             [kind.convert(block.columns[n]) for n, kind in schema.columns.items()]
         )
-        for name in texts:
-            found[name] += as_texts(block.columns[name])
+        for name, read in texts.items():
+            found[name] += map(read, cells_of(block.columns[name]))
     columns = [np.concatenate(pieces) for pieces in zip(*parts, strict=True)]
     readable = np.ones(len(columns[0]), dtype=np.bool_)
     return PrivateFile(Table(schema, columns, readable), found, unreadable == 0)
@@ -154,9 +161,9 @@ def column_names(path: Location) -> list[str]:
                 return list(file.schema_arrow.names)
         if suffix(path) in _EXCEL:
             with _sheet(path) as rows:
-                names = [str(name) for name in next(rows, ())]
+                names = [str(name) for name in _without_blanks(next(rows, ()))]
         else:
-            line, sep = _first_line(path)
+            line, sep = _first_record(path)
             names = _fields(line, sep)
             if any("\r" in name for name in names):  # the whole file, of an old Mac
                 names = []
@@ -178,7 +185,8 @@ def blocks(
     """Yield the records of a file in blocks, with these columns.
 
     There is one block at least, so that an empty file has columns. With ``end``, only
-    a part is read: row groups of Parquet, or lines that begin in a range of bytes.
+    a part is read: row groups of Parquet, or the records of a CSV that begin in a range
+    of bytes, at whose start there is one.
     """
     with readable(path):
         if is_parquet(path):
@@ -228,17 +236,18 @@ def _excel_blocks(path: Location, names: list[str]) -> Iterator[Block]:
         next(rows)
         yield Block({name: [] for name in names})
         while some := list(islice(rows, _BLOCK)):
-            yield Block(
-                {
-                    name: [row[at] for row in some]
-                    for name, at in zip(names, places, strict=True)
-                }
-            )
+            given = [row for row in map(_without_blanks, some) if row]
+            sound = [row for row in given if len(row) <= len(all_names)]
+            columns = {
+                name: [row[at] if at < len(row) else None for row in sound]
+                for name, at in zip(names, places, strict=True)
+            }
+            yield Block(columns, len(given) - len(sound))
 
 
 @contextmanager
 def _sheet(path: Location) -> Iterator[Iterator[tuple[Any, ...]]]:
-    """Yield the rows of the first sheet, each cell by itself."""
+    """Yield the rows of the first sheet: how many cells each has is its own affair."""
     try:
         import openpyxl
     except ImportError:
@@ -247,9 +256,19 @@ def _sheet(path: Location) -> Iterator[Iterator[tuple[Any, ...]]]:
         ) from None
     book = openpyxl.load_workbook(path, read_only=True, data_only=True)
     try:
-        yield book.worksheets[0].iter_rows(values_only=True)
+        sheet = book.worksheets[0]
+        sheet.reset_dimensions()
+        yield sheet.iter_rows(values_only=True)
     finally:
         book.close()
+
+
+def _without_blanks(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return a row up to its last cell that holds something."""
+    n = len(row)
+    while n and row[n - 1] is None:
+        n -= 1
+    return row[:n]
 
 
 def _csv_blocks(
@@ -258,16 +277,16 @@ def _csv_blocks(
     all_names = column_names(path)
     for name in names:
         check_column(name, all_names, path)
-    _, sep = _first_line(path)
+    _, sep = _first_record(path)
     places = [all_names.index(name) for name in names]
     with opened(path) as file:
-        if start:  # the line that begins before belongs to the part before
-            file.seek(start - 1)
-        file.readline()
+        if start:
+            file.seek(start)
+        else:  # the names
+            _records(file, sep, 1)
         yield Block({name: [] for name in names})
-        while lines := _lines(file, rows, end):
-            given = [line for line in lines if line.strip(b"\r\n")]
-            fields = [_fields(line, sep) for line in given]
+        while records := _records(file, sep, rows, end):
+            fields = [_fields(r, sep) for r in records if r.strip(b"\r\n")]
             sound = [row for row in fields if len(row) == len(all_names)]
             columns = {
                 name: [row[at] or None for row in sound]
@@ -276,35 +295,94 @@ def _csv_blocks(
             yield Block(columns, len(fields) - len(sound))
 
 
-def _lines(file: Any, n: int, end: int | None) -> list[bytes]:
-    """Return the next n lines that begin before a place."""
-    if end is None:
-        return list(islice(file, n))
+def _records(file: Any, sep: str, n: int, end: int | None = None) -> list[bytes]:
+    """Return the next n records that begin before a place."""
     found: list[bytes] = []
-    at = file.tell()
-    while len(found) < n and at < end and (line := file.readline()):
-        found.append(line)
+    at = 0 if end is None else file.tell()
+    while len(found) < n and (end is None or at < end):
+        line: bytes = file.readline()
+        if not line:
+            break
         at += len(line)
+        if b'"' in line and _is_open(line, sep):
+            line, more = _with_rest(file, line, sep)
+            at += more
+        found.append(line)
     return found
 
 
-def _first_line(path: Location) -> tuple[bytes, str]:
-    """Return the line of names, and what separates them."""
+def _with_rest(file: Any, line: bytes, sep: str) -> tuple[bytes, int]:
+    """Return a record whose first line ends within quotes, and how much was read.
+
+    Where the quotes never close, it goes to the end of the file, and cannot be read.
+    """
+    lines, more, is_open = [line], 0, True
+    while is_open and (line := file.readline()):
+        more += len(line)
+        is_open = _is_open(line, sep, inside=True)
+        if more <= _LONGEST_RECORD:
+            lines.append(line)
+    return (b"".join(lines) if more <= _LONGEST_RECORD else b'"'), more
+
+
+def _is_open(line: bytes, sep: str, *, inside: bool = False) -> bool:
+    """Whether a line ends within quotes; ``inside`` says that it begins so.
+
+    A quote opens a field as its first character alone: 5" is a field like any other.
+    """
+    if inside and b'"' not in line:
+        return True
+    text = line.decode(_format.get().encoding or "utf-8", "replace")
+    if not inside:
+        text = text.removeprefix("\ufeff")
+    return _closed(sep, inside=inside).fullmatch(text) is None
+
+
+@lru_cache
+def _closed(sep: str, *, inside: bool) -> re.Pattern[str]:
+    """Return what a line looks like at whose end no quotes are open."""
+    rest = f"[^{re.escape(sep)}]*+"
+    quoted = f'(?:[^"]++|"")*+"{rest}'
+    field = f'(?:"{quoted}|(?!"){rest})'
+    return re.compile(f"{quoted if inside else field}(?:{re.escape(sep)}{field})*+")
+
+
+def record_starts(path: Location, wanted: list[int]) -> list[int]:
+    """Return where the first records of a CSV begin from these places on."""
+    _, sep = _first_record(path)
+    found, at, is_open = [], 0, False
+    with readable(path), opened(path) as file:
+        for line in file:
+            if not is_open and len(found) < len(wanted) and at >= wanted[len(found)]:
+                found.append(at)
+                if len(found) == len(wanted):
+                    break
+            if is_open or b'"' in line:
+                is_open = _is_open(line, sep, inside=is_open)
+            at += len(line)
+    return found
+
+
+def _first_record(path: Location) -> tuple[bytes, str]:
+    """Return the record of names, and what separates them."""
     with opened(path) as file:
         line: bytes = file.readline()
-    if line.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise ParameterError(f"{path} is UTF-16. Save it as UTF-8.")
-    line = line.removeprefix(b"\xef\xbb\xbf")
-    found = (sep for sep in _SEPARATORS if sep.encode() in line)
-    return line, _format.get().sep or next(found, ",")
+        if line.startswith((b"\xff\xfe", b"\xfe\xff")):
+            raise ParameterError(f"{path} is UTF-16. Save it as UTF-8.")
+        line = line.removeprefix(b"\xef\xbb\xbf")
+        known = (sep for sep in _SEPARATORS if sep.encode() in line)
+        sep = _format.get().sep or next(known, ",")
+        if b'"' in line and _is_open(line, sep):
+            line, _ = _with_rest(file, line, sep)
+    return line, sep
 
 
-def _fields(line: bytes, sep: str) -> list[str]:
-    """Return the fields of one line; none if it cannot be read."""
+def _fields(record: bytes, sep: str) -> list[str]:
+    """Return the fields of one record; none if it cannot be read."""
     try:
-        text = line.decode(_format.get().encoding or "utf-8").rstrip("\r\n")
+        text = record.decode(_format.get().encoding or "utf-8").rstrip("\r\n")
         if '"' not in text:
-            return text.split(sep)
+            return [] if "\r" in text else text.split(sep)
         (fields,) = csv.reader([text], strict=True, delimiter=sep)
     except (UnicodeDecodeError, csv.Error, ValueError):
         return []
@@ -423,17 +501,16 @@ def _read(path: Path, **csv_options: Any) -> Any:
 
 def csv_layout(path: Path) -> dict[str, Any]:
     """Return how pandas has to read a CSV; no encoding where nobody said one."""
-    _, sep = _first_line(path)
-    _check_first_record(path, sep)
+    _, sep = _first_record(path)
+    _check_second_record(path, sep)
     return {"sep": sep, "encoding": _format.get().encoding}
 
 
-def _check_first_record(path: Path, sep: str) -> None:
+def _check_second_record(path: Path, sep: str) -> None:
     """Refuse records with more cells than names: pandas would shift them."""
     with opened(path) as file:
-        file.readline()
-        line = file.readline()
-    found, names = len(_fields(line, sep)), len(column_names(path))
+        second = _records(file, sep, 2)[1:]
+    found, names = sum(len(_fields(r, sep)) for r in second), len(column_names(path))
     if found > names:
         raise ParameterError(
             f"{path} has {names} names and {found} cells in its first record. Is there "

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from mapl.arrays import Array, Ints, Words, n_rows
+from mapl.arrays import Array, Bools, Ints, Words, n_rows
 from mapl.errors import ParameterError
 from mapl.records import cells
-from mapl.records.columns import convert
+from mapl.records.columns import distinct_texts, grouped
 from mapl.records.containers import cells_of, columns_of, has_names
 from mapl.records.table import Table
 
@@ -83,21 +83,51 @@ def record_keys(table: Table, codes: Ints | None) -> Words:
 def group_keys(groups: Any, n: int) -> Words:
     """Return a 128-bit digest of whose record each is.
 
-    A value has one digest whatever stores it (7, 7.0 and "7"); missing values are one
-    group.
+    A value has one digest whatever stores it (7, 7.0 and "7"). Where nobody is named,
+    `is_owned` is False.
     """
     if n_rows(groups) != n:
         raise ParameterError("groups must have one value a record.")
     # Several columns may name a unit together.
     if has_names(groups) or getattr(groups, "ndim", 1) > 1:
         groups = list(zip(*map(_listed, columns_of(groups)[1]), strict=True))
-    values = cells_of(groups)
-    if isinstance(values, list):
-        texts: Any = [cells.group(value) for value in values]
-    else:
-        texts = convert(values, "text")
-    lanes = _text_lanes(texts)
-    return lanes.reshape(n, 2).astype(np.uint64)
+    distinct, places = distinct_texts(groups, cells.group)
+    return np.asarray(_text_lanes(distinct)[places].reshape(n, 2).astype(np.uint64))
+
+
+def is_owned(units: Words) -> Bools:
+    """Return which keys of units name somebody."""
+    return np.asarray((units[:, 0] & np.uint64(_DIGEST)) != 0)
+
+
+def unit_keys(owners: Words, table: Table, codes: Ints | None) -> Words:
+    """Return the key of each record's unit, by which it finds its chunk.
+
+    ``owners`` come from `group_keys`. A record that nobody owns is a unit of its own,
+    and is found by its own key; equal ones are told apart by `persons`.
+    """
+    units, alone = owners.copy(), np.flatnonzero(~is_owned(owners))
+    if len(alone):
+        own = None if codes is None else codes[alone]
+        units[alone] = _unowned(record_keys(table.take(alone), own))
+    return units
+
+
+def persons(units: Words) -> Words:
+    """Return keys of units in which equal records that nobody owns are several."""
+    alone = np.flatnonzero(~is_owned(units))
+    if not len(alone):
+        return units
+    found = units.copy()
+    found[alone] = _unowned(with_copy_numbers(units[alone]))
+    return found
+
+
+def _unowned(keys: Words) -> Words:
+    """Return keys that are not those of an owner."""
+    found = keys.copy()
+    found[:, 0] &= ~np.uint64(_DIGEST)
+    return found
 
 
 def _listed(column: Any) -> list[Any]:
@@ -170,16 +200,12 @@ def _number_lanes(values: Array) -> Words:
 
 def _text_lanes(texts: Any) -> Words:
     """Return the lane of each text, from a digest that is computed once."""
-    from pandas import factorize
-
-    listed = np.empty(len(texts), dtype=object)
-    listed[:] = texts
-    places, distinct = factorize(listed)
-    known = np.empty((len(distinct) + 1, 2), dtype="<u8")
-    for lane, text in zip(known, distinct, strict=False):
+    distinct, places = grouped(texts)
+    known = np.empty((len(distinct), 2), dtype="<u8")
+    for lane, text in zip(known[:-1], distinct[:-1], strict=True):
         lane[:] = np.frombuffer(sha256(text.encode()).digest()[:16], dtype="<u8")
     known[:, 0] |= np.uint64(_DIGEST)
-    known[-1] = _MISSING, 0  # whose place is -1
+    known[-1] = _MISSING, 0
     return np.asarray(known[places][:, None, :])
 
 

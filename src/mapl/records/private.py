@@ -10,7 +10,7 @@ from sklearn.utils import _safe_indexing
 
 from mapl.arrays import Bools, Ints, Words, n_rows
 from mapl.errors import ParameterError
-from mapl.records.keys import chunk_rows, group_keys, record_keys
+from mapl.records.keys import chunk_rows, group_keys, record_keys, unit_keys
 from mapl.records.labels import UNKNOWN
 from mapl.records.table import Table
 
@@ -99,11 +99,14 @@ def private_records(
         if (codes == UNKNOWN).any():
             raise ParameterError(_UNKNOWN_LABEL)
         raise ParameterError(_INCOMPLETE if table.readable.all() else _UNREADABLE)
-    labels_in_keys = privacy == "records"
+    labels_in_keys, units = privacy == "records", None
+    if groups is not None:
+        owners = group_keys(groups, len(table))
+        units = unit_keys(owners, table, codes if labels_in_keys else None)
     return PrivateRecords(
         table=table,
         codes=codes,
-        units=None if groups is None else group_keys(groups, len(table)),
+        units=units,
         usable=usable,
         labels_in_keys=labels_in_keys,
     )

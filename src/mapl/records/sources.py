@@ -7,11 +7,13 @@ way to them.
 from __future__ import annotations
 
 import glob
+import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
 
 from mapl.errors import ParameterError, hide_passwords
 from mapl.records.files import (
@@ -27,6 +29,7 @@ from mapl.records.files import (
     parquet_file,
     readable,
     reading,
+    record_starts,
 )
 
 _PART_ROWS = 2**19  # of a part of a Parquet file
@@ -72,7 +75,7 @@ class FragmentPart:
         """Yield the records in blocks; refuse a file that changed since the start."""
         path = getattr(self.fragment, "path", "")
         _refuse_change(path, self.stamp, _fragment_stamp(self.fragment))
-        with readable(getattr(self.fragment, "path", "A fragment of the dataset")):
+        with readable(_name_of(self.fragment)):
             yield Block({n: self.schema.empty_table().column(n) for n in names})
             for batch in self.fragment.to_batches(
                 schema=self.schema, columns=names, batch_size=rows, use_threads=False
@@ -177,13 +180,16 @@ class Source:
         if isinstance(given, Query):
             return cls("The query", [given], given.names(), moving=True)
         if hasattr(given, "get_fragments"):
-            form = getattr(given, "format", None)
-            if form is not None and "Parquet" not in type(form).__name__:
+            with readable("The dataset"):
+                fragments = list(given.get_fragments())
+            forms = {type(getattr(each, "format", None)).__name__ for each in fragments}
+            if not forms <= {"ParquetFileFormat", "NoneType"}:
                 raise ParameterError(
                     "A dataset of files must be Parquet: in others, one record may "
                     "change the type of a column. Give the files instead."
                 )
-            pieces = [p for f in given.get_fragments() for p in _row_groups(f)]
+            pieces = [piece for each in fragments for piece in _row_groups(each)]
+            _refuse_twice(pieces)
             if not pieces:
                 raise ParameterError("The dataset has no files to learn from.")
             parts: list[Part] = [
@@ -216,18 +222,74 @@ class Source:
         return f"Source({self.name!r})"
 
 
-def _refuse_twice(paths: list[str]) -> None:
-    """Refuse a file under two names: its records would count twice."""
-    seen = set()
-    for path in paths:
-        own: Any = path
-        if "://" not in path:
-            with readable(path):
-                found = Path(path).stat()
-            own = found.st_dev, found.st_ino
-        if own in seen:
-            raise ParameterError(f"{path} is named twice, or is a link to another one.")
-        seen.add(own)
+def _refuse_twice(files: Sequence[Any]) -> None:
+    """Refuse a file under two names: its records would count twice.
+
+    ``files`` are paths, URLs and pieces of a dataset.
+    """
+    seen: set[Any] = set()
+    for file in files:
+        name = file if isinstance(file, str) else _name_of(file)
+        with readable(name):
+            own = _identities(file)
+        if seen & own:
+            raise ParameterError(
+                f"{name} is named twice, or is a link to another one: its records "
+                "would count twice. Name each file once."
+            )
+        seen |= own
+
+
+def _identities(file: Any) -> set[Any]:
+    """Return what tells a file from others, however it is spelt."""
+    if not hasattr(file, "filesystem") and not isinstance(file, str):
+        return _memory_of(file)
+    if not isinstance(file, str):
+        groups = tuple(group.id for group in getattr(file, "row_groups", ()))
+        return {(own, groups) for own in _identities(_url_of(file))}
+    if "://" not in file:
+        found = Path(file).stat()
+        return {(found.st_dev, found.st_ino)}
+    import fsspec
+
+    system, path = fsspec.core.url_to_fs(file)
+    if isinstance(system, fsspec.implementations.local.LocalFileSystem):
+        return _identities(path)
+    info = system.info(path)
+    content = tuple(str(info.get(name)) for name in _CHANGES)
+    named = any(info.get(name) for name in _DIGESTS) and info.get("size")
+    return {_canonical_url(system.unstrip_protocol(path))} | ({content} if named else set())
+
+
+def _memory_of(fragment: Any) -> set[Any]:
+    """Return where the records of a fragment in memory are: slices have one buffer."""
+    batches = [b for b in fragment.to_batches() if b.num_rows and b.num_columns]
+    return {
+        (b.column(0).offset, *(part.address for part in b.column(0).buffers() if part))
+        for b in batches
+    }
+
+
+def _canonical_url(url: str) -> str:
+    """Return one spelling of a URL."""
+    parts = urlsplit(url)
+    host = (parts.hostname or "").rstrip(".")
+    ports = {None, {"http": 80, "https": 443, "ftp": 21}.get(parts.scheme)}
+    port = "" if parts.port in ports else f":{parts.port}"
+    path = posixpath.normpath(f"/{unquote(parts.path)}")
+    return f"{parts.scheme}://{host}{port}/{path.lstrip('/')}?{parts.query}"
+
+
+def _url_of(fragment: Any) -> str:
+    """Return the path of a fragment's file on this machine, else a URL."""
+    system, path = fragment.filesystem, fragment.path
+    while system.type_name == "subtree":
+        path, system = posixpath.join(system.base_path, path), system.base_fs
+    if system.type_name == "local":
+        return str(path)
+    if system.type_name.startswith("py::fsspec"):
+        return str(system.handler.fs.unstrip_protocol(path))
+    return f"{system.type_name}://{path}"
 
 
 def _refuse_change(path: str, before: Any, now: Any) -> None:
@@ -235,6 +297,10 @@ def _refuse_change(path: str, before: Any, now: Any) -> None:
         raise ParameterError(
             f"{path} was changed during the fit. Start again when it rests."
         )
+
+
+def _name_of(fragment: Any) -> str:
+    return getattr(fragment, "path", "") or "A part of the dataset"
 
 
 def _fragment_stamp(fragment: Any) -> Any:
@@ -249,7 +315,7 @@ def _fragment_stamp(fragment: Any) -> Any:
 def _row_groups(fragment: Any) -> list[Any]:
     if not hasattr(fragment, "split_by_row_group"):
         return [fragment]
-    with readable(getattr(fragment, "path", "A fragment of the dataset")):
+    with readable(_name_of(fragment)):
         return list(fragment.split_by_row_group()) or [fragment]
 
 
@@ -258,8 +324,8 @@ def _expanded(location: str) -> list[str]:
     if "://" in location:
         found = _remote_files(location)
     elif Path(location).is_dir():
-        found = sorted(map(str, Path(location).rglob("*")))
-        found = [path for path in found if is_table(path)]
+        inside = Path(location).rglob("*")
+        found = sorted(str(p) for p in inside if _is_meant(p.relative_to(location)))
     elif Path(location).exists():
         return [location]
     else:
@@ -267,6 +333,13 @@ def _expanded(location: str) -> list[str]:
     if not found:
         raise ParameterError(f"There is no file {location!r}.")
     return found
+
+
+def _is_meant(place: Path) -> bool:
+    """Whether a file in a folder is one of its tables, by its place there: what begins
+    with a dot or an underscore is a copy or a note of some program.
+    """
+    return is_table(str(place)) and not any(p[0] in "._" for p in place.parts)
 
 
 def _remote_files(url: str) -> list[str]:
@@ -283,11 +356,13 @@ def _remote_files(url: str) -> list[str]:
     with readable(url):
         found = system.glob(path) if glob.has_magic(path) else [path]
         if not glob.has_magic(path) and system.isdir(path):
-            found = [each for each in system.find(path) if is_table(each)]
+            inside = {each: each.removeprefix(path) for each in system.find(path)}
+            found = [each for each, place in inside.items() if _is_meant(Path(place))]
         return [system.unstrip_protocol(each) for each in sorted(found)]
 
 
-_CHANGES = ("size", "mtime", "LastModified", "updated", "ETag", "etag", "md5Hash")
+_DIGESTS = ("ETag", "etag", "md5Hash")
+_CHANGES = ("size", "mtime", "LastModified", "updated", *_DIGESTS)
 
 
 def _stamp(path: str) -> Any:
@@ -311,9 +386,9 @@ def _parts_of(path: str) -> list[FilePart]:
         return [FilePart(path, format=form, stamp=stamp)]
     if not is_parquet(path):
         size = int(stamp[0])
-        cuts = [*range(0, max(1, size), _PART_BYTES), size]
-        if len(cuts) > 2 and cuts[-1] - cuts[-2] < _PART_BYTES // 2:
-            del cuts[-2]
+        wanted = list(range(_PART_BYTES, size - _PART_BYTES // 2, _PART_BYTES))
+        starts = record_starts(path, wanted) if wanted else []
+        cuts = [0, *dict.fromkeys(starts), size]
     else:
         with readable(path), parquet_file(path) as file:
             cuts, rows = [0], 0

@@ -21,6 +21,7 @@ from mapl.arrays import Array, Ints, Words
 from mapl.engines.engine import Engine, Work
 from mapl.errors import ParameterError
 from mapl.progress import Progress
+from mapl.records import cells
 from mapl.records.columns import distinct_texts
 from mapl.records.files import Block, is_missing
 from mapl.records.keys import chunk_numbers, record_keys
@@ -66,7 +67,7 @@ class Reading:
                 yield self._records(block)
 
     def _records(self, block: Block) -> PrivateRecords:
-        """Convert a block; records without a label or an owner are left out."""
+        """Convert a block; records without a label are left out."""
         if block.n_unreadable and self.on_invalid == "error":
             raise ParameterError(_UNREADABLE)
         columns = [
@@ -77,9 +78,7 @@ class Reading:
         kept = codes != _LEFT_OUT
         owners = None
         if self.groups is not None:
-            texts, places = distinct_texts(block.columns[self.groups])
-            known = ~np.array([is_missing(text) for text in texts], dtype=np.bool_)
-            kept &= known[places]
+            texts, places = distinct_texts(block.columns[self.groups], cells.group)
             owners = texts[places]
         if not kept.all():
             columns, codes = [column[kept] for column in columns], codes[kept]
@@ -117,9 +116,52 @@ class BucketPart:
         yield self.files.read(self.places, reading.schema, grouped=grouped)
 
 
+@dataclass(frozen=True, repr=False)
+class KnownPart:
+    """A part of a source that was read before; a digest of what it held."""
+
+    part: Part
+    digest: bytes
+
+    def batches(self, reading: Reading) -> Iterator[PrivateRecords]:
+        """Yield the records; refuse others than before."""
+        content = Content()
+        for records in reading.batches(self.part):
+            content.add(records)
+            yield records
+        if content.digest() != self.digest:
+            raise ParameterError(
+                "The files were changed during the fit. Start again when they rest."
+            )
+
+
+class Content:
+    """What a part held: two readings of the same records have one digest."""
+
+    def __init__(self) -> None:
+        self._whole = sha256()
+
+    def add(self, records: PrivateRecords) -> None:
+        """Add a batch."""
+        import pyarrow as pa
+
+        arrays = [*records.table.columns, records.codes, records.usable]
+        arrays += [] if records.units is None else [records.units]
+        for array in arrays:
+            if array.dtype == object:
+                for buffer in pa.array(array, pa.large_string()).buffers():
+                    self._whole.update(buffer or b"")
+            else:
+                self._whole.update(np.ascontiguousarray(array).data)
+
+    def digest(self) -> bytes:
+        """Return the digest of all batches."""
+        return self._whole.digest()
+
+
 def batches_of(reading: Reading, part: Any) -> Iterator[PrivateRecords]:
     """Yield the records of a part of a source, or of a bucket."""
-    if isinstance(part, BucketPart):
+    if isinstance(part, BucketPart | KnownPart):
         return part.batches(reading)
     return reading.batches(part)
 
@@ -163,12 +205,15 @@ class StreamedRecords:
         keys = None if public is None else record_keys(public, None)
         shared = self.reading, digest, keys
         total, n, seen, usual = np.zeros(4, dtype=np.uint64), 0, False, 0.0
+        known = list(self.parts)
         for i, (rows, part) in self.run("Reading the records", _checked, shared):
-            own, shown, copies = part
+            own, content, shown, copies = part
             self._part_digests[i] = repr((rows, own.tolist())).encode()
             total, n = total + own, n + rows
             seen, usual = seen | shown, max(usual, copies)
-        self._digest, self._n = total, n
+            if not isinstance(known[i], BucketPart):
+                known[i] = KnownPart(known[i], content)
+        self._digest, self._n, self.parts = total, n, known
         if not n and self.reading.on_invalid == "error":
             raise ParameterError(
                 f"There is no record with a {self.reading.target!r}: there is nothing "
@@ -343,14 +388,17 @@ class _By:
 
 def _checked(
     shared: tuple[Reading, bool, Words | None], part: Part
-) -> tuple[int, tuple[Words, Any, float]]:
-    """Read a part; return how many records it has, a digest that adds up, which public
-    records are among them, and the share of those that have a copy in a batch.
+) -> tuple[int, tuple[Words, bytes, Any, float]]:
+    """Read a part; return how many records it has, a digest that adds up, one of its
+    content, which public records are among them, and the share of those that have a
+    copy in a batch.
     """
     reading, digest, public = shared
     total, n, seen, copies = np.zeros(4, dtype=np.uint64), 0, np.zeros(0, bool), 0.0
+    content = Content()
     for records in batches_of(reading, part):
         n += len(records.codes)
+        content.add(records)
         if public is not None:
             keys = record_keys(records.table, None)
             found = found_among(public, keys)
@@ -360,7 +408,7 @@ def _checked(
             units = records.keys if records.units is None else records.units
             whole = np.concatenate((records.keys, units * records.keys[:, :1]), axis=1)
             total += whole.sum(axis=0, dtype=np.uint64)
-    return n, (total, seen, copies)
+    return n, (total, content.digest(), seen, copies)
 
 
 def _sorted_into_buckets(by: _By, part: Part) -> tuple[int, dict[int, list[Place]]]:

@@ -11,6 +11,7 @@ from threadpoolctl import threadpool_limits
 
 from mapl.arrays import n_rows
 from mapl.learners import PasswordsHidden, fit_labels, fixed_seed
+from mapl.ledger.budget import CarriesBudgets
 from mapl.methods import sketched
 from mapl.methods.both import learn_by_both
 from mapl.methods.moments import learn_by_moments, learn_labels_by_moments
@@ -38,6 +39,7 @@ from mapl.student.prediction import StudentPredictions
 
 
 class PrivateClassifier(
+    CarriesBudgets,
     ReadsFiles,
     Released,
     StudentPredictions,

@@ -1,6 +1,8 @@
 """Tables with every odd value, in every container, and their neighbours."""
 
+import csv
 import datetime
+import io
 import math
 import os
 from collections.abc import Callable
@@ -48,6 +50,11 @@ ODD_TEXTS: list[Any] = [
     *("ünïcödé", 7, 7.0, 7.5, True, False, 10**400, Decimal("7.0"), b"York", b"\xff"),
     *(["York"], datetime.date(2020, 1, 1), pd.Timestamp("2020-01-01 10:30"), pd.NA),
     *(pd.Period("2020-01", "M"), np.str_("Bath"), ("York", "Bath"), ",", '"', "a,b"),
+    *("Bath\0", "\0", "\0Bath", "Ba\0th", "York\0\0", "7\0", "a\0", "nan\0"),
+    *("\x01", "\x1b[0m", "\x7f", "\x85", "\u2028", "\ufeffBath", "Bath\u200b", "\uffff"),
+    *("\udc80", "Bath\udfff", "\ud83d", "\U0001f600", "\u00e9", "e\u0301", "\u212b"),
+    *("\u00c5", "A\u030a", "ﬁ", "fi", "Straße", "STRASSE", "Bath ", " Bath", "bath"),
+    *('"Bath', 'Ba"th', "Ba\nth", "Bath\r\n", "\n", "0e1", "0e2", "1e400"),
 ]
 ODD_TIMES: list[Any] = [
     *(None, pd.NaT, "now", "today", "2020-01-01", "2020-05-05T10:30:00+02:00", "x"),
@@ -60,16 +67,23 @@ ODD_TIMES: list[Any] = [
     *(np.datetime64("2020-01-01T10", "h"), np.datetime64("2020-01-01", "D")),
     *(7, 1e18, datetime.timedelta(hours=1), [1]),
 ]
+# Few characters, so that texts differ by little.
+odd_text = st.text(max_size=5) | st.text('Ba\0\n"\x1b\ud800e\u0301\u00e97.', max_size=5)
 odd = {
     "number": st.sampled_from(ODD_NUMBERS) | st.floats(),
-    "text": st.sampled_from(ODD_TEXTS) | st.text(max_size=5),
-    "category": st.sampled_from([*ODD_TEXTS, "aardvark"]),
+    "text": st.sampled_from(ODD_TEXTS) | odd_text,
+    "category": st.sampled_from([*ODD_TEXTS, "aardvark"]) | odd_text,
     "time": st.sampled_from(ODD_TIMES),
 }
 labels = st.sampled_from([0, 1, 1.0, "0", True, "True", None, "x", 7, 10**400, [0]])
 BLANK = st.none()
 plain_owners = st.integers(1, 5)
-owners = st.sampled_from([*"abcde", None, 7, 7.0, "7", 2**60, 2**60 + 1, ("a", 1)])
+owners = st.sampled_from(
+    [
+        *(*"abcde", None, 7, 7.0, "7", 2**60, 2**60 + 1, ("a", 1), "a\0", "0e1", "0e2"),
+        *("true", "1", "nan", "", "\u00e9", "e\u0301", "\ud800", "2020-01-01", "7.00"),
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -140,8 +154,10 @@ def cases(
     grouped = draw(st.booleans())
     person = draw(st.sampled_from((owners, plain_owners)))
     groups = [draw(person) for _ in rows] if grouped else None
-    new = [who for who in ("somebody new", None, 99) if who not in (groups or [])]
-    n_added = draw(st.integers(1, 3)) if grouped else 1
+    owner = draw(st.sampled_from(("somebody new", None, 99, "0e3", "b\0", "\u212b")))
+    if owner in (groups or []):
+        owner = None  # whose records are units by themselves
+    n_added = draw(st.integers(1, 3)) if grouped and owner is not None else 1
     added = [draw(strange | st.sampled_from(rows)) for _ in range(n_added)]
     label = st.sampled_from(CLASSES) | labels
     return Case(
@@ -151,7 +167,7 @@ def cases(
         groups=groups,
         added=added,
         added_labels=[draw(label) for _ in added],
-        owner=draw(st.sampled_from(new)),
+        owner=owner,
         at=draw(st.integers(0, len(rows))),
         order=draw(st.integers(0, 99)),
         container=container,
@@ -173,7 +189,7 @@ def _typed(values: list[Any], kind: str) -> list[Any]:
             coarse = getattr(value, "nanosecond", 0) == 0
             return coarse and value.tzinfo is None and 1700 < value.year < 2200
         if isinstance(value, str):
-            return value.isprintable()
+            return not any("\ud800" <= c <= "\udfff" for c in value)
         return isinstance(value, float) or abs(value) < 2**63
 
     return [value if fits(value) else None for value in values]
@@ -215,9 +231,9 @@ def to_pandas(rows: Any, kinds: Any) -> Any:
 
 
 def _too_wide(cell: Any) -> bool:
-    """What pandas itself changes or refuses: wide integers, and invalid texts."""
+    """What pandas itself changes or refuses: wide integers, and halves of pairs."""
     if isinstance(cell, str):
-        return not cell.isprintable()
+        return any("\ud800" <= c <= "\udfff" for c in cell)
     return isinstance(cell, int) and not isinstance(cell, bool) and abs(cell) >= 2**53
 
 
@@ -271,7 +287,7 @@ FILES = ("csv", "parquet")
 
 
 def write_file(path: Path, rows: Any, kinds: Any, extra: dict[str, list[Any]]) -> None:
-    """Write records as a careless program would: CSV cells as they print."""
+    """Write records: cells as they print, in quotes where the standard wants them."""
     if path.suffix == ".parquet":
         table = to_arrow(rows, kinds)
         for name, values in extra.items():
@@ -279,18 +295,18 @@ def write_file(path: Path, rows: Any, kinds: Any, extra: dict[str, list[Any]]) -
             table = table.append_column(name, pa.array(texts, pa.string()))
         pq.write_table(table, path)
         return
-    names = [f"c{i}" for i in range(len(kinds))] + list(extra)
-    lines = [",".join(names)]
+    out = io.StringIO(newline="")
+    writer = csv.writer(out)
+    writer.writerow([f"c{i}" for i in range(len(kinds))] + list(extra))
     for i, row in enumerate(rows):
         whole = [*row, *(values[i] for values in extra.values())]
-        lines.append(",".join("" if cell is None else _shown(cell) for cell in whole))
-    path.write_bytes("\n".join(lines).encode("utf-8", "surrogatepass") + b"\n")
+        writer.writerow(["" if cell is None else _shown(cell) for cell in whole])
+    path.write_bytes(out.getvalue().encode("utf-8", "surrogatepass"))
 
 
 def _shown(cell: Any) -> str:
-    if isinstance(cell, int) and abs(cell) > 2**80:
-        return "9" * 400
-    return str(cell).replace("\n", " ").replace("\r", " ")
+    wide = isinstance(cell, int) and abs(cell) > 2**80
+    return "9" * 400 if wide else str(cell)
 
 
 def table_of(case: Case, rows: Any, folder: Path | None = None) -> Table:

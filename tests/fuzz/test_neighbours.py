@@ -36,7 +36,7 @@ from mapl.privacy.linear_map import LENGTH_UNIT
 from mapl.privacy.moments import WEIGHT, bounded_sum
 from mapl.privacy.questions import Question
 from mapl.records import cells, columns, containers, files, keys, table
-from mapl.records.keys import chunk_rows, group_keys, record_keys
+from mapl.records.keys import chunk_rows, group_keys, record_keys, unit_keys
 from mapl.records.labels import declared_classes, encode
 from mapl.teachers.training import train
 
@@ -58,6 +58,13 @@ def bits(part: Any, rows: Any) -> list[bytes]:
     return [part[i].tobytes() for i in rows]
 
 
+def units_of(made: Any, codes: Any, owners: Any) -> Any:
+    """The units of records with these owners, as a fit has them."""
+    if owners is None:
+        return None
+    return unit_keys(group_keys(owners, len(codes)), made, codes)
+
+
 def chunk_contents(case: Case, folder: Path | None) -> list[list[list[bytes]]]:
     """For each neighbour, what is in each chunk, in order."""
     found = []
@@ -67,7 +74,7 @@ def chunk_contents(case: Case, folder: Path | None) -> list[list[list[bytes]]]:
         if len(made) != len(rows):  # a line that cannot be read: alone
             return []
         codes = encode(labels, declared_classes(fuzz.CLASSES))
-        units = None if owners is None else group_keys(owners, len(rows))
+        units = units_of(made, codes, owners)
         chunks = chunk_rows(record_keys(made, codes), units, n_chunks=N_CHUNKS)
         assert sorted(np.concatenate(chunks).tolist()) == list(range(len(rows)))
         data = made.data
@@ -161,7 +168,7 @@ def sums_of(case: Case) -> list[Any]:
     for rows, labels, owners in (*case.neighbours(), case.alone()):
         made = table_of(case, rows)
         codes = encode(labels, declared_classes(fuzz.CLASSES))
-        units = None if owners is None else group_keys(owners, len(rows))
+        units = units_of(made, codes, owners)
         records = Contributions(
             made, codes, feature_map, units=units, keys=record_keys(made, codes)
         )
@@ -174,6 +181,10 @@ def sums_of(case: Case) -> list[Any]:
 
 @fuzzed(120, cases(tuple(CONTAINERS)))
 def test_a_unit_moves_a_sum_by_its_own_bounded_contribution(case: Case) -> None:
+    check_sums(case)
+
+
+def check_sums(case: Case) -> None:
     before, after, permuted, alone = sums_of(case)
     np.testing.assert_array_equal(after, permuted)
     moved = after - before
@@ -218,7 +229,7 @@ def test_a_unit_changes_the_votes_of_one_teacher(case: Case) -> None:
         for rows, labels, owners in case.neighbours():
             made = table_of(case, rows)
             codes = encode(labels, declared_classes(fuzz.CLASSES))
-            units = None if owners is None else group_keys(owners, len(rows))
+            units = units_of(made, codes, owners)
             chunks = chunk_rows(record_keys(made, codes), units, n_chunks=N_CHUNKS)
             usable = (codes >= 0) & ~made.incomplete
             X = made.data
@@ -498,6 +509,18 @@ def shown_by_pandas(kind: Any, values: Any) -> Any:
     )
 
 
+def texts_up_to_nul(texts: Any) -> Any:
+    """As pandas groups texts before 3.1: the first of those alike stands for all."""
+    known: dict[Any, Any] = {}
+    for text in texts:
+        known.setdefault(None if text is None else text.split("\0")[0], text)
+    keys = list(known)
+    places = [
+        keys.index(None if text is None else text.split("\0")[0]) for text in texts
+    ]
+    return columns._objects([*known.values(), None]), np.array(places, dtype=np.int64)
+
+
 PANDAS_COLUMN, GROUP_KEYS = table._pandas_column, group_keys
 ME = __import__(__name__)
 HOLES: dict[str, tuple[list[tuple[Any, str, Any]], str]] = {
@@ -522,6 +545,10 @@ HOLES: dict[str, tuple[list[tuple[Any, str, Any]], str]] = {
     "csv by pandas": ([(files, "_csv_blocks", pandas_csv)], "csv"),
     "chunks by position": ([(ME, "chunk_rows", by_position)], "list"),
     "groups as they come": ([(ME, "group_keys", natural_groups)], "list"),
+    "texts up to a NUL": (
+        [(keys, "grouped", texts_up_to_nul), (columns, "grouped", texts_up_to_nul)],
+        "list",
+    ),
 }
 
 

@@ -11,7 +11,14 @@ import scipy.sparse as sp
 
 from mapl.errors import ParameterError
 from mapl.records import keys as keys_module
-from mapl.records.keys import chunk_rows, group_keys, record_keys
+from mapl.records.keys import (
+    chunk_rows,
+    group_keys,
+    is_owned,
+    persons,
+    record_keys,
+    unit_keys,
+)
 from mapl.records.schema import Column, Schema
 from mapl.records.table import canonical_table
 
@@ -277,3 +284,30 @@ def test_the_assignment_tells_units_apart() -> None:
     }
     assert len(joined) == 190
     assert alone not in joined
+
+
+def test_owners_are_texts_that_stand_as_they_are() -> None:
+    """224 of a million hexadecimal ids are the number 0, and ids of 8 people."""
+    ids = ["0e123456", "0e998877", "0", "1e5", "100000", "true", "1", "7.00", "7", "07"]
+    assert len(set(group_names(ids, len(ids)))) == len(ids)
+    forms = ["e\u0301", "\u00e9", "Bath", "Bath\0", "\0Bath", "bath", "Bath "]
+    assert len(set(group_names(forms, len(forms)))) == len(forms)
+    rng = np.random.default_rng(0)
+    random_ids = [f"{x:08x}" for x in rng.integers(0, 2**32, 100_000)]
+    assert len(set(group_names(random_ids, 100_000))) == len(set(random_ids))
+
+
+def test_records_without_an_owner_are_units_by_themselves() -> None:
+    table = canonical_table(
+        np.array([[1.0], [1.0], [2.0], [2.0], [3.0]]), Schema.of(np.zeros((1, 1)))
+    )
+    for nobody in (None, np.nan, "", "nan", "NULL", (None, None)):
+        groups = [nobody, nobody, nobody, "a", "a"]
+        owners = group_keys(groups, 5)
+        assert is_owned(owners).tolist() == [False, False, False, True, True]
+        units = unit_keys(owners, table, np.zeros(5, dtype=np.int64))
+        assert (units[3:] == owners[3:]).all()
+        assert (units[0] == units[1]).all()  # equal records are in one chunk
+        assert len(np.unique(persons(units), axis=0)) == 4
+        fewer = unit_keys(owners[1:], table.take(np.arange(1, 5)), np.zeros(4, int))
+        assert (fewer == units[1:]).all()

@@ -1,5 +1,6 @@
 """Files, folders, URLs, datasets and queries, in parts that hold every record once."""
 
+import os
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -17,7 +19,7 @@ from mapl.errors import ParameterError
 from mapl.records import cells, sources
 from mapl.records.columns import convert, distinct_texts
 from mapl.records.containers import distinct_cells
-from mapl.records.files import reading
+from mapl.records.files import blocks, column_names, reading
 from mapl.records.sources import FilePart, Query, Source
 
 FRAME = pd.DataFrame({"a": np.arange(1000), "b": [f"t{i % 7}" for i in range(1000)]})
@@ -274,3 +276,102 @@ def test_other_arrow_columns_are_read_cell_by_cell() -> None:
     raw = pa.array([b"\xff", b"a"], pa.binary())
     broken = pa.Array.from_buffers(pa.string(), 2, raw.buffers())
     assert convert(broken, "text").tolist() == [cells.text("\udcff"), "a"]
+
+
+# Each file once ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "data" / "x y.parquet"
+    path.parent.mkdir()
+    pq.write_table(pa.Table.from_pandas(FRAME), path, row_group_size=200)
+    return path
+
+
+def spellings(path: Path) -> list[Any]:
+    """Ways to name a file twice, by itself and as a dataset."""
+    (path.parent / "link.parquet").symlink_to(path)
+    os.link(path, path.parent / "hard.parquet")
+    own, tables = ds.dataset(path), ds.dataset(pa.Table.from_pandas(FRAME))
+    lower = pafs.SubTreeFileSystem(str(path.parent), pafs.LocalFileSystem())
+    below = ds.dataset(path.name, filesystem=lower)
+    return [
+        [path, f"file://{path}"],
+        [f"file://{path}", f"local://{path}"],
+        [path, path.parent / "." / path.name],
+        [path, f"{path.parent}/../data/{path.name}"],
+        [path, path.parent / "link.parquet"],
+        [path, path.parent / "hard.parquet"],
+        [path, f"{path.parent}/*.parquet"],
+        [path.parent, f"file://{path}"],
+        ds.dataset([str(path), str(path)], format="parquet"),
+        ds.dataset([own, own]),
+        ds.dataset([own, ds.dataset(path.parent / "link.parquet")]),
+        ds.dataset([own, below]),
+        ds.dataset([tables, tables]),
+    ]
+
+
+@pytest.mark.parametrize("i", range(13))
+def test_no_file_counts_twice(file: Path, i: int) -> None:
+    with pytest.raises(ParameterError, match="named twice|would count twice"):
+        Source.of(spellings(file)[i])
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    scheme=st.sampled_from(["http", "HTTP"]),
+    host=st.sampled_from(["host", "HOST", "host:80", "me@host", "host."]),
+    path=st.sampled_from(["/a/b.csv", "/a//b.csv", "/a/./b.csv", "/%61/b.csv"]),
+    end=st.sampled_from(["", "#part"]),
+)
+def test_a_url_has_one_spelling(scheme: str, host: str, path: str, end: str) -> None:
+    found = sources._canonical_url(f"{scheme}://{host}{path}{end}")
+    assert found == "http://host/a/b.csv?"
+    for other in ("http://host:8080/a/b.csv", "http://host/a/c.csv", "s3://a/b.csv"):
+        assert sources._canonical_url(other) != found
+
+
+def test_what_a_program_keeps_in_a_folder_is_not_read(file: Path) -> None:
+    for place in (".ipynb_checkpoints", "_temporary", "more"):
+        (file.parent / place).mkdir()
+        (file.parent / place / "copy.parquet").write_bytes(file.read_bytes())
+    for name in ("._x.parquet", ".x.parquet", "_x.parquet"):
+        (file.parent / name).write_bytes(file.read_bytes())
+    expected = [str(file.parent / "more" / "copy.parquet"), str(file)]
+    assert Source.of(file.parent).paths == expected
+    found = Source.of(f"file://{file.parent}").paths
+    assert found == [f"file://{path}" for path in expected]
+
+
+def test_slices_of_a_table_are_different_records() -> None:
+    table = pa.Table.from_pandas(FRAME)
+    halves = ds.dataset([ds.dataset(table[:300]), ds.dataset(table[300:])])
+    assert sorted(numbers(Source.of(halves))) == list(range(1000))
+
+
+# Excel ------------------------------------------------------------------------------
+
+
+def sheet(path: Path, rows: Any) -> Path:
+    import openpyxl
+
+    book = openpyxl.Workbook()
+    for row in rows:
+        book.active.append(row)
+    book.save(path)
+    return path
+
+
+def test_a_row_of_a_sheet_decides_about_itself_alone(tmp_path: Path) -> None:
+    usual = [["a", "b"], [1, 2], [3], [], [None, 4]]
+    wide = [5, 6, 7, 8]
+    for rows, unreadable in ((usual, 0), ([*usual[:2], wide, *usual[2:]], 1)):
+        path = sheet(tmp_path / "x.xlsx", rows)
+        assert column_names(path) == ["a", "b"]
+        (block,) = [b for b in blocks(path, ["b", "a"]) if b.columns["a"]]
+        assert block.columns == {"b": [2, None, 4], "a": [1, 3, None]}
+        assert block.n_unreadable == unreadable
+    padded = sheet(tmp_path / "y.xlsx", [["a", "b"], [1, 2, None, None]])
+    assert [b.n_unreadable for b in blocks(padded, ["a"])] == [0, 0]

@@ -18,6 +18,7 @@ import scipy.sparse as sp
 
 from mapl.errors import ParameterError
 from mapl.records import cells, containers
+from mapl.records.columns import distinct_texts
 from mapl.records.containers import unwrapped
 from mapl.records.schema import Column, Schema
 from mapl.records.table import canonical_table, copy_of, take_rows
@@ -655,3 +656,87 @@ def test_nested_cells_are_missing_whatever_they_hold() -> None:
     loop: list[Any] = []
     loop.append(loop)
     assert cells.group(loop) is None
+
+
+def test_a_text_with_a_nul_changes_no_other_one() -> None:
+    values = ["Bath\0", "Bath", "Bath\0x", "\0", "", None, "Bath"]
+    for column in (
+        values,
+        pd.Series(values, dtype=object),
+        np.array(values, dtype=object),
+        pl.Series(values),
+        pa.chunked_array([values]),
+        pa.chunked_array([values[:3], values[3:]]).dictionary_encode(),
+    ):
+        codes = Column("category", categories=("Bath", "Bath\0")).convert(column)
+        assert codes.tolist() == [1, 0, -1, -1, -1, -1, 0]
+        distinct, places = distinct_texts(column)
+        assert distinct[places].tolist() == values
+
+
+@pytest.mark.parametrize("at", [0, 127, 128, 200])
+def test_chunks_of_a_dictionary_need_no_type_together(at: int) -> None:
+    """Their texts may be more than the type of their numbers counts."""
+    small = pa.dictionary(pa.int8(), pa.string())
+    parts = [[f"a{i}" for i in range(100)], [None, *(f"b{i}" for i in range(100))]]
+    chunks = [pa.array(part, pa.string()).dictionary_encode() for part in parts]
+    column = pa.chunked_array([chunk.cast(small) for chunk in chunks])
+    whole = [*parts[0], *parts[1]]
+    assert Column("text").convert(column).tolist() == whole
+    found = Column("category", categories=(f"b{at}",)).convert(column)
+    assert found.tolist() == [0 if text == f"b{at}" else -1 for text in whole]
+
+
+class _Runs:
+    """Its code must not run."""
+
+    @property
+    def __class__(self) -> Any:  # type: ignore[override]
+        raise AssertionError
+
+    def __getattribute__(self, name: str) -> Any:
+        raise AssertionError
+
+
+def _raise(*_: Any, **__: Any) -> Any:
+    raise AssertionError
+
+
+def hostile(kind: type, *values: Any) -> Any:
+    """A value of a subclass whose every method and attribute raises."""
+    kept = {"__new__", "__init__", "__class__", "__getattribute__", "__init_subclass__"}
+    kept |= {"__subclasshook__", "__doc__", "__dict__"}
+    names = [name for name in dir(kind) if name not in kept]
+    return type("Hostile", (kind,), {n: property(_raise) for n in names})(*values)
+
+
+ZONE = type("Zone", (datetime.tzinfo,), {"utcoffset": _raise, "dst": _raise})()
+
+
+@pytest.mark.parametrize(
+    ("make", "text", "number", "owner"),
+    [
+        (lambda: hostile(str, "7.50"), "7.50", 7.5, "7.50"),
+        (lambda: hostile(float, 7.0), "7", 7.0, "7"),
+        (lambda: hostile(int, 7), "7", 7.0, "7"),
+        (lambda: hostile(bytes, b"ab"), "ab", None, "ab"),
+        (lambda: hostile(complex, 7), "7", 7.0, "7"),
+        (lambda: hostile(Decimal, "7.5"), "7.5", 7.5, "7.5"),
+        (lambda: hostile(datetime.date, 2020, 1, 1), "2020-01-01", None, "2020-01-01"),
+        (lambda: hostile(datetime.datetime, 2020, 1, 1), "2020-01-01", None, "2020-01-01"),
+        (lambda: hostile(datetime.timedelta, 0, 0, 1), "1000ns", None, "1000ns"),
+        (lambda: hostile(tuple, [1, 2]), None, None, "(1:1,1:2)"),
+        (lambda: datetime.datetime(2020, 1, 1, tzinfo=ZONE), None, None, None),
+        (_Runs, None, None, None),
+    ],
+)
+def test_no_cell_runs_code(make: Any, text: Any, number: Any, owner: Any) -> None:
+    value = make()
+    found = cells.number(value)
+    assert (None if np.isnan(found) else found) == number
+    assert cells.text(value) == text
+    assert cells.group(value) == owner
+    assert cells.is_missing(value) == (make is _Runs)
+    time, duration = cells.time(value), cells.duration(value)
+    assert (time == cells.NAT) == (text != "2020-01-01")
+    assert (duration == cells.NAT) == (text != "1000ns")

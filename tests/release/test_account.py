@@ -24,7 +24,7 @@ def test_budget_refuses_what_is_too_much_and_changes_nothing() -> None:
     spent = budget.epsilon_spent
     assert spent == pytest.approx(0.9, rel=0.01)
     with pytest.raises(
-        BudgetExceededError, match=r"0.9 of epsilon 1 spent.*Nothing was"
+        BudgetExceededError, match=r"0.9 of epsilon 1 is spent.*Nothing was"
     ):
         budget.charge(
             GaussianEvent(

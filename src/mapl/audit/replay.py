@@ -33,7 +33,7 @@ from mapl.privacy.questions import SoftQuestion, unpack
 from mapl.privacy.soft_dissent import SoftDissent
 from mapl.privacy.votes import Votes
 from mapl.progress import Progress
-from mapl.release.account import Budget
+from mapl.release.account import OneRelease, nobody_pays
 
 _PACKED = b"\x78"  # how a question begins that is more than a name
 _NUMBERS = 2**17  # that are drawn at once
@@ -60,7 +60,7 @@ class Ballot:
 
 
 @dataclass(eq=False)
-class Tape(Budget):
+class Tape(OneRelease):
     """An account that keeps what is asked and answered; or, after a first fit, answers
     the same again. Equal answers must lead to equal questions, and to the same model.
     """
@@ -76,7 +76,8 @@ class Tape(Budget):
 
     def __post_init__(self) -> None:
         seed = secrets.randbits(32) if self.first is None else self.first.seed
-        Budget.__init__(self, epsilon=1e9, delta=1e-5, seed=seed)
+        with nobody_pays():
+            OneRelease.__init__(self, epsilon=1e9, delta=1e-5, seed=seed)
 
     def commit_question(self, step: int, state: State, question: bytes) -> None:
         """Keep a question; note whether the first fit asked something else."""

@@ -4,7 +4,7 @@ Prices are integers, rounded up; limits are integers, rounded down.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -115,29 +115,80 @@ RULES = {
 def check_price(
     budget: Mapping[str, Any], event: Event, *, delta: float
 ) -> tuple[int, int]:
-    """Return the price of an event that the budget of a data set can pay, or refuse.
+    """Return the price of an event that a budget can pay, or refuse.
 
-    ``budget`` is the last row of the data set.
+    ``budget`` is the last row of a data set, or the like.
     """
     loss, leak = RULES[budget["rule"]].price(event, delta=delta)
-    if budget["loss_spent"] + loss > budget["loss_limit"]:
-        raise BudgetExceededError(_exceeded(budget, "loss", loss))
-    if budget["delta_spent"] + leak > budget["delta_limit"]:
-        raise BudgetExceededError(_exceeded(budget, "delta", leak))
+    for name, price in (("loss", loss), ("delta", leak)):
+        if budget[f"{name}_spent"] + price > budget[f"{name}_limit"]:
+            raise BudgetExceededError(_exceeded(budget, name, price))
     return loss, leak
 
 
-def check_composition(
-    spent: Sequence[Event], event: Event, *, epsilon: float, delta: float
-) -> None:
-    """Refuse an event that, composed with those spent, exceeds (epsilon, delta)."""
-    together = [*spent, event]
-    if accounting.delta(together, epsilon=epsilon) > delta:
-        before = accounting.epsilon(spent, delta=delta)
-        after = accounting.epsilon(together, delta=delta)
+def check_alone(event: Event, *, epsilon: float, delta: float) -> None:
+    """Refuse an event that by itself exceeds (epsilon, delta)."""
+    if accounting.delta([event], epsilon=epsilon) > delta:
+        needed = accounting.epsilon([event], delta=delta)
         raise BudgetExceededError(
-            f"Budget exceeded: {before:.3g} of epsilon {epsilon:g} spent, with this "
-            f"release it would be {after:.3g}. Nothing was released."
+            f"Budget exceeded: this release needs {needed:.3g} of epsilon "
+            f"{epsilon:g}. Nothing was released."
+        )
+
+
+class Filter:
+    """What may still be charged of one budget: rule "gaussian", and the first release
+    may take all.
+
+    A first release that the rule would refuse, since it keeps a part of delta for
+    leaks, is taken if it alone is (epsilon, delta)-DP; nothing else fits then.
+
+    Guarantee: the releases that are added are (epsilon, delta)-DP together, even if
+    each is chosen after seeing the earlier ones.
+    Proof: docs/proofs/ledger.md, "Budgets"
+    """
+
+    def __init__(self, *, epsilon: float, delta: float) -> None:
+        self._rule = RULES["gaussian"]
+        limits = self._rule.limits(epsilon=epsilon, delta=delta)
+        self.epsilon, self.delta = float(epsilon), float(delta)
+        self._row = {"rule": "gaussian", "loss_spent": 0, "delta_spent": 0}
+        self._row |= {"loss_limit": limits[0], "delta_limit": limits[1]}
+        self.charged: list[tuple[Event, tuple[int, int]]] = []
+
+    @property
+    def events(self) -> list[Event]:
+        """What was charged."""
+        return [event for event, _ in self.charged]
+
+    @property
+    def epsilon_spent(self) -> float:
+        """An epsilon, at the budget's delta, for all that was charged."""
+        if len(self.charged) == 1:
+            return accounting.epsilon(self.events, delta=self.delta)
+        return self._rule.epsilon_spent(self._row["loss_spent"], delta=self.delta)
+
+    def price(self, event: Event) -> tuple[int, int]:
+        """Return what an event costs, or refuse it."""
+        try:
+            return check_price(self._row, event, delta=self.delta)
+        except BudgetExceededError:
+            if self.charged:
+                raise BudgetExceededError(self._exceeded(event)) from None
+        check_alone(event, epsilon=self.epsilon, delta=self.delta)
+        return self._row["loss_limit"], self._row["delta_limit"]
+
+    def add(self, event: Event, price: tuple[int, int]) -> None:
+        """Charge an event, whose price was checked."""
+        self._row["loss_spent"] += price[0]
+        self._row["delta_spent"] += price[1]
+        self.charged.append((event, price))
+
+    def _exceeded(self, event: Event) -> str:
+        needed = accounting.epsilon([event], delta=self.delta)
+        return (
+            f"Budget exceeded: {self.epsilon_spent:.3g} of epsilon {self.epsilon:g} is "
+            f"spent, this release needs {needed:.3g}. Nothing was released."
         )
 
 
@@ -157,7 +208,7 @@ def _exceeded(budget: Mapping[str, Any], name: str, price: int) -> str:
         return f"{float(value * unit):.6g}" if value <= _LARGEST else "infinite"
 
     return (
-        f"Budget of {budget['dataset']!r} exceeded: {shown(budget[f'{name}_spent'])} "
+        f"Budget of {budget.get('dataset')!r} exceeded: {shown(budget[f'{name}_spent'])} "
         f"of {words[name]} {shown(budget[f'{name}_limit'])} is spent, this release "
         f"needs {shown(price)}. {advice[name]} Nothing was released."
     )

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from mapl.errors import ParameterError
-from mapl.ledger.rules import check_composition
+from mapl.ledger.rules import check_alone
 from mapl.planning.settings import Setting, setting_for, teachers_for, too_few
 from mapl.privacy.calibration import largest_squared_shift
 from mapl.privacy.events import MomentsEvent
@@ -110,7 +110,7 @@ def choose_setting(
                 f"{type(plan).__name__}. Pass plan(...).setting()."
             )
         plan.check_sizes(n_points=n_points, n_classes=n_classes)
-        check_composition([], plan.event, epsilon=epsilon, delta=delta)
+        check_alone(plan.event, epsilon=epsilon, delta=delta)
         return int(plan.n_teachers), plan
     name = "dissent" if mechanism == "auto" else mechanism
     teachers = (

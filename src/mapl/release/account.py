@@ -1,25 +1,39 @@
-"""Who is charged for a release: a budget in memory, or a job in a ledger.
+"""Who is charged for a release: a job in a ledger, or a budget in memory.
 
 An account is charged before any noise is drawn, and nothing is ever refunded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar, Token
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mapl.arrays import Words
-from mapl.errors import ParameterError, hide_passwords, positive, probability
-from mapl.ledger.rules import check_composition
-from mapl.privacy import accounting
+from mapl.errors import (
+    MechanismStateError,
+    ParameterError,
+    hide_passwords,
+    positive,
+    probability,
+)
+from mapl.ledger.budget import (
+    Budget,
+    InMemory,
+    charge_all,
+    check_all,
+    nobody_pays,
+    open_budgets,
+    receipt_of,
+)
+from mapl.ledger.rules import check_alone
 from mapl.privacy.events import Event
-from mapl.privacy.guard import Guard
 
 if TYPE_CHECKING:
     from mapl.ledger.job import State, StoredStep
     from mapl.teachers.voting import Checkpoints
+
+__all__ = ["Account", "Budget", "OneRelease", "nobody_pays", "open_account"]
 
 
 class Account(Protocol):
@@ -60,35 +74,11 @@ class Account(Protocol):
         """
 
 
-class Budget:
-    """An account in memory: it lasts as long as the object.
+class OneRelease(InMemory):
+    """An account for one release: it has a limit of its own, and open budgets pay.
 
-    Fits inside ``with Budget(...)`` are charged to it, beside their own limit; what
-    exceeds it is refused, and nothing is released.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        What may be charged.
-    seed : int
-        Seeds the private computation.
-    within : Budget or None
-        One that pays, too.
-
-    Examples
-    --------
-    >>> from fractions import Fraction
-    >>> from mapl.privacy.events import GaussianEvent
-    >>> from mapl.release.account import Budget
-    >>> budget = Budget(epsilon=1.0, delta=1e-5)
-    >>> budget.charge(GaussianEvent(sigma=Fraction(50), steps=100))
-    >>> round(budget.epsilon_spent, 2)
-    0.73
-    >>> round(budget.remaining(), 2)
-    0.27
+    ``carried`` says which budgets were sent along with the classifier.
     """
-
-    paid_before = False
 
     def __init__(
         self,
@@ -96,88 +86,30 @@ class Budget:
         epsilon: float,
         delta: float,
         seed: int = 0,
-        within: Budget | None = None,
+        carried: Sequence[str] = (),
     ) -> None:
+        super().__init__(seed)
         self.epsilon = positive(epsilon=epsilon)
         self.delta = probability(delta=delta)
-        self.seed, self._within = seed, within
-        self._tokens: list[Token[Budget | None]] = []
         self.events: list[Event] = []
-        self._guard = Guard(type(self).__name__)
-
-    def __reduce__(self) -> NoReturn:
-        self._guard.refuse_copy()
-
-    @property
-    def epsilon_spent(self) -> float:
-        """What all events charged so far cost at this delta."""
-        return accounting.epsilon(self.events, delta=self.delta)
-
-    def remaining(self) -> float:
-        """Return the epsilon that is left, rounded down."""
-        return max(0.0, self.epsilon - self.epsilon_spent)
-
-    def __enter__(self) -> Budget:
-        self._tokens.append(_paying.set(self))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        _paying.reset(self._tokens.pop())
+        self._payers = open_budgets(carried)
 
     def check(self, event: Event) -> None:
         """Refuse an event that does not fit; charge nothing."""
-        check_composition(self.events, event, epsilon=self.epsilon, delta=self.delta)
-        if self._within is not None:
-            self._within.check(event)
+        if self.events:
+            raise MechanismStateError("This account was charged for its one release.")
+        check_alone(event, epsilon=self.epsilon, delta=self.delta)
+        check_all(self._payers, event)
 
     def charge(self, event: Event) -> None:
         """Charge an event, or refuse it and change nothing."""
-        with self._guard:
-            self.check(event)
-            if self._within is not None:
-                self._within.charge(event)
-            self.events.append(event)
-
-    def stored_step(self, step: int) -> StoredStep | None:
-        """Return None: nothing is stored."""
-        return None
-
-    def commit_question(self, step: int, state: State, question: bytes) -> None:
-        """Do nothing: a crash loses the answer too."""
-
-    def commit_reply(
-        self, step: int, state: State, reply: bytes
-    ) -> tuple[State, bytes]:
-        """Return state and reply as they are."""
-        return state, reply
-
-    @contextmanager
-    def checkpoints(self) -> Iterator[None]:
-        """Provide none: nothing survives a crash."""
-        yield None
+        self.check(event)
+        charge_all(self._payers, event)
+        self.events.append(event)
 
     def receipt(self) -> str:
         """Return what a certificate says of the account."""
-        if self._within is not None:
-            whole = self._within
-            return (
-                f"in memory: of a budget of epsilon {whole.epsilon:g}, delta "
-                f"{whole.delta:g}, that was not kept"
-            )
-        return "in memory: this budget is of this fit alone, and is not kept"
-
-
-_paying: ContextVar[Budget | None] = ContextVar("_paying", default=None)
-
-
-@contextmanager
-def nobody_pays() -> Iterator[None]:
-    """Fit without charging a surrounding budget: for fits of which nothing leaves."""
-    token = _paying.set(None)
-    try:
-        yield
-    finally:
-        _paying.reset(token)
+        return receipt_of(self._payers)
 
 
 def check_ledger(ledger: str | None, dataset: str | None) -> None:
@@ -206,6 +138,7 @@ def open_account(
     keys: Callable[[], Words],
     assignment: Callable[[int], bytes],
     quiet: bool = False,
+    carried: Sequence[str] = (),
 ) -> Account:
     """Open the account that a release is charged to.
 
@@ -215,16 +148,17 @@ def open_account(
     computation, unless the same job was begun before. ``keys`` returns digests of the
     records, by which the ledger notices a mix-up; ``assignment`` returns, for a seed, a
     digest of which record is in which chunk: a job goes on with that one alone.
-    ``quiet`` is for fits that others can see: no warning compares records.
+    ``quiet`` is for fits that others can see: no warning compares records. ``carried``
+    are open budgets that were sent along with the classifier.
     """
     check_ledger(ledger, dataset)
     if ledger is None:
         limits = {"epsilon": epsilon, "delta": delta}
-        return Budget(**limits, seed=seed, within=_paying.get())
+        return OneRelease(**limits, seed=seed, carried=carried)
     from mapl.ledger.ledger import Ledger
 
     opened = Ledger(ledger)
-    job = opened.job(str(dataset), request, delta=delta, what=note)
+    job = opened.job(str(dataset), request, delta=delta, what=note, carried=carried)
     digest = opened.records_digest(keys())
     job.begin(seed, data=digest, assignment=assignment, quiet=quiet)
     return job

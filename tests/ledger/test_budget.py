@@ -1,0 +1,427 @@
+"""Budgets in memory: a filter, and one that every fit inside is charged to."""
+
+import copy
+import math
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import ExitStack
+from fractions import Fraction
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from mapl import Budget, Ledger, PrivateClassifier
+from mapl.errors import (
+    BudgetExceededError,
+    LedgerError,
+    MechanismStateError,
+    ParameterError,
+)
+from mapl.ledger import budget as budgets
+from mapl.ledger.budget import nobody_pays, open_budgets
+from mapl.ledger.rules import Filter
+from mapl.privacy import accounting
+from mapl.privacy.calibration import least_sigma
+from mapl.privacy.events import Event, GaussianEvent, StableReleaseEvent
+
+# The rule, exactly ------------------------------------------------------------------
+
+Laws = tuple["np.ndarray[Any, Any]", "np.ndarray[Any, Any]"]
+Admits = Callable[[Event], bool]
+EPSILON, DELTA = 1.0, 1e-5
+SIGMAS = [Fraction(n, 20) for n in range(60, 1200)]  # from the dearest
+LEAKS = [DELTA * n / 200 for n in range(200, 0, -1)]
+POINTS = np.arange(-400, 402)
+SCALE = 10**4  # of releases that say next to nothing unless they leak
+
+
+@lru_cache
+def gaussian_laws(sigma: Fraction) -> Laws:
+    laws = [np.exp(-((POINTS - a) ** 2) / (2 * float(sigma) ** 2)) for a in (0, 1)]
+    return laws[0] / laws[0].sum(), laws[1] / laws[1].sum()
+
+
+def divergence(laws: Laws, gamma: Any) -> Any:
+    """sup P(S) - gamma Q(S), for many gammas."""
+    p, q = laws
+    return np.maximum(p - np.asarray(gamma)[..., None] * q, 0).sum(axis=-1)
+
+
+def leaky_event(leak: float) -> StableReleaseEvent:
+    """A value that neighbours disagree on, which comes out with this probability."""
+    threshold = math.ceil(-SCALE * math.log(2 * leak))
+    return StableReleaseEvent(noise_scale=Fraction(SCALE), threshold=threshold)
+
+
+def leaky_divergence(event: StableReleaseEvent, gamma: Any) -> Any:
+    ratio = math.exp(-1 / SCALE)
+    leak = ratio ** (event.threshold + 1) / (1 + ratio)  # P(noise > threshold)
+    return leak + (1 - leak) * np.maximum(1 - gamma, 0)
+
+
+def largest(admits: Admits, events: list[Any]) -> Any:
+    """The dearest event that is admitted, of some from dear to cheap."""
+    low, high = 0, len(events)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if admits(events[middle]) else (middle + 1, high)
+    return events[low] if low < len(events) else None
+
+
+def reached(admitted_after: Callable[[Event], Admits], sigma: Fraction) -> float:
+    """What an adversary reaches who chooses the second release by the first one's
+    outcome: among the dearest Gaussian and the dearest leak that the rule admits.
+    """
+    admits = admitted_after(GaussianEvent(sigma=sigma, steps=1))
+    p, _ = gaussian_laws(sigma)
+    gamma = np.exp(EPSILON + (2 * POINTS - 1) / (2 * float(sigma) ** 2))
+    choices = [np.maximum(1 - gamma, 0)]
+    noisy = largest(admits, [GaussianEvent(sigma=s, steps=1) for s in SIGMAS])
+    if noisy is not None:
+        choices.append(divergence(gaussian_laws(noisy.sigma), gamma))
+    leaky = largest(admits, [leaky_event(leak) for leak in LEAKS])
+    if leaky is not None:
+        choices.append(leaky_divergence(leaky, gamma))
+    return float((p * np.max(choices, axis=0)).sum())
+
+
+def by_composition(first: Event) -> Admits:
+    """What 0.1.0 asked: whether what came out, composed, is within the limits."""
+
+    def admits(event: Event) -> bool:
+        return accounting.delta([first, event], epsilon=EPSILON) <= DELTA
+
+    return admits
+
+
+def by_filter(first: Event) -> Admits:
+    kept = Filter(epsilon=EPSILON, delta=DELTA)
+    kept.add(first, kept.price(first))
+
+    def admits(event: Event) -> bool:
+        try:
+            kept.price(event)
+        except BudgetExceededError:
+            return False
+        return True
+
+    return admits
+
+
+@pytest.mark.parametrize("sigma", [Fraction(9, 2), Fraction(8)])
+def test_choosing_by_the_outcome_gains_nothing(sigma: Fraction) -> None:
+    found = reached(by_filter, sigma)
+    assert 0.5 * DELTA < found <= DELTA
+
+
+def test_composing_what_came_out_is_no_filter() -> None:
+    """The exact check finds the rule that budgets had: it is exceeded."""
+    assert reached(by_composition, Fraction(9, 2)) > 1.3 * DELTA
+
+
+def test_the_first_release_may_take_all() -> None:
+    sigma = least_sigma(epsilon=EPSILON, delta=DELTA, steps=1)
+    for steps in (1, 2):
+        kept = Filter(epsilon=EPSILON, delta=DELTA)
+        event = GaussianEvent(sigma=sigma, steps=steps)
+        if steps == 2:
+            with pytest.raises(BudgetExceededError, match="this release needs"):
+                kept.price(event)
+            continue
+        kept.add(event, kept.price(event))
+        assert 0.99 * EPSILON < kept.epsilon_spent <= EPSILON
+        with pytest.raises(BudgetExceededError, match="of epsilon 1 is spent"):
+            kept.price(GaussianEvent(sigma=Fraction(10**6), steps=1))
+
+
+# Who pays ---------------------------------------------------------------------------
+
+RNG = np.random.default_rng(0)
+X, POINTS_ASKED = RNG.normal(size=(400, 2)), RNG.normal(size=(60, 2))
+Y = (X[:, 0] > 0).astype(int)
+
+
+def model(**kwargs: Any) -> PrivateClassifier:
+    return PrivateClassifier(epsilon=1, classes=[0, 1], **kwargs)
+
+
+def fits(n: int = 0, made: Any = None) -> bool:
+    """Fit, in whatever process; whether the budget paid for it."""
+    del n
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            (made or model()).fit(X, Y, X_public=POINTS_ASKED)
+        except BudgetExceededError:
+            return False
+    return True
+
+
+def fits_within(n: int = 0) -> bool:
+    del n
+    with Budget(epsilon=5, delta=1e-5) as inner:
+        paid = fits()
+        assert (len(inner.events) > 0) or not paid
+    return paid
+
+
+def in_loky(function: Any) -> list[bool]:
+    return list(joblib.Parallel(2)(joblib.delayed(function)(i) for i in range(3)))
+
+
+def in_threads(function: Any) -> list[bool]:
+    tasks = [joblib.delayed(function)(i) for i in range(3)]
+    return list(joblib.Parallel(2, backend="threading")(tasks))
+
+
+def in_pool(pool: Executor) -> Callable[[Any], list[bool]]:
+    def run(function: Any) -> list[bool]:
+        with pool:
+            return list(pool.map(function, range(3)))
+
+    return run
+
+
+def in_executor(function: Any) -> list[bool]:
+    import asyncio
+
+    async def all_of_them() -> list[bool]:
+        loop = asyncio.get_running_loop()
+        tasks = [loop.run_in_executor(None, function, i) for i in range(3)]
+        return list(await asyncio.gather(*tasks))
+
+    return asyncio.run(all_of_them())
+
+
+def by_shell(function: Any) -> list[bool]:
+    """Grandchildren, which inherit nothing of Python's."""
+    code = f"import test_budget as t; print(t.{function.__name__}())"
+    command = ["sh", "-c", '"$0" -c "$1"; true', sys.executable, code]
+    own = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    done = [
+        subprocess.run(command, env=own, capture_output=True, text=True, check=True)
+        for _ in range(3)
+    ]
+    return [each.stdout.strip() == "True" for each in done]
+
+
+def processes(method: str) -> Callable[[Any], list[bool]]:
+    def run(function: Any) -> list[bool]:
+        context = multiprocessing.get_context(method)
+        return in_pool(ProcessPoolExecutor(2, mp_context=context))(function)
+
+    return run
+
+
+PLACES: dict[str, Callable[[Any], list[bool]]] = {
+    "one after the other": lambda function: [function() for _ in range(3)],
+    "threads": in_threads,
+    "an executor": in_executor,
+    "loky": in_loky,
+    "spawned processes": processes("spawn"),
+    "the fork server": processes("forkserver"),
+    "a shell": by_shell,
+}
+
+
+@pytest.fixture(scope="module")
+def old_workers() -> Iterator[Executor]:
+    """Processes that are older than any budget."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(2, mp_context=context) as pool:
+        list(pool.map(abs, range(4)))
+        yield pool
+
+
+@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize("function", [fits, fits_within])
+def test_a_fit_is_charged_wherever_it_runs(name: str, function: Any) -> None:
+    if function is fits_within and name in ("the fork server", "a shell"):
+        pytest.skip("as in spawned processes")
+    with Budget(epsilon=1.05, delta=1e-5) as budget:
+        assert sum(PLACES[name](function)) == 1
+        assert len(budget.events) == 1
+        assert 0.9 < budget.epsilon_spent <= 1.05
+    assert len(budget.events) == 1
+    assert fits()
+    assert len(budget.events) == 1
+
+
+def test_a_fit_is_charged_in_a_process_that_is_older(old_workers: Executor) -> None:
+    with Budget(epsilon=1.05, delta=1e-5) as budget:
+        assert sum(old_workers.map(fits, range(3))) == 1
+        assert len(budget.events) == 1
+    assert sum(old_workers.map(fits, range(2))) == 2
+
+
+@pytest.mark.filterwarnings("ignore:What fits this model several times")
+def test_cross_validation_is_charged() -> None:
+    with Budget(epsilon=2.5, delta=1e-5) as budget:
+        pipeline = make_pipeline(StandardScaler(), LogisticRegression())
+        cross_val_score(pipeline, X, Y, n_jobs=2)
+        with pytest.raises(BudgetExceededError):
+            cross_val_score(
+                *(model(), X, Y),
+                cv=8,
+                n_jobs=2,
+                params={"X_public": POINTS_ASKED},
+                error_score="raise",
+            )
+    assert 1 < len(budget.events) < 8
+    assert budget.epsilon_spent <= 2.5
+
+
+def test_all_open_budgets_pay() -> None:
+    sizes = (9.0, 1.05, 7.0)
+    with ExitStack() as stack:
+        opened = [stack.enter_context(Budget(epsilon=e, delta=1e-5)) for e in sizes]
+        assert fits()
+        assert not fits()
+        assert [len(budget.events) for budget in opened] == [1, 1, 1]
+        opened[0].charge(GaussianEvent(sigma=Fraction(10**4), steps=1))
+        assert [len(budget.events) for budget in opened] == [2, 2, 2]
+        with nobody_pays():
+            assert fits()
+    assert [len(budget.events) for budget in opened] == [2, 2, 2]
+
+
+def test_a_fit_with_a_ledger_is_charged_to_both(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    ledger = Ledger(url, create=True)
+    ledger.create("d", epsilon=20, delta=1e-4)
+    own = {"ledger": url, "dataset": "d", "random_state": 0}
+    with Budget(epsilon=1.05, delta=1e-5) as budget:
+        assert fits(made=model(**own))
+        spent = ledger.balance("d")
+        assert fits(made=model(**own))  # the same answers again
+        assert len(budget.events) == 1
+        assert not fits(made=model(**own | {"random_state": 1}))
+        assert ledger.balance("d") == spent
+    with Budget(epsilon=1.05, delta=1e-5) as other:
+        assert fits(made=model(**own))
+    assert len(other.events) == 1
+    assert ledger.balance("d") == spent
+
+
+def test_a_budget_may_be_opened_again() -> None:
+    budget = Budget(epsilon=2.2, delta=1e-5)
+    with budget, budget:
+        assert fits()
+    assert fits()
+    with budget:
+        assert len(budget.events) == 1
+        assert in_loky(fits).count(True) >= 1
+    before = budget.epsilon_spent
+    with budget:
+        assert not fits()
+    assert budget.epsilon_spent == before <= 2.2
+    assert budget.remaining() == pytest.approx(2.2 - before)
+    for copied in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(MechanismStateError, match="cannot be copied"):
+            copied(budget)
+
+
+def test_a_classifier_that_is_sent_away_names_its_budgets(tmp_path: Path) -> None:
+    """To a cluster, say, whose processes come from elsewhere."""
+    with Budget(epsilon=1.05, delta=1e-5) as budget:
+        sent = tmp_path / "model.pkl"
+        sent.write_bytes(pickle.dumps(make_pipeline(StandardScaler(), model())))
+        place = budget._place
+        assert place is not None
+        other = place.with_name(f"1{place.name}")  # of no ancestor
+        place.rename(other)
+        budget._place = other
+        data = sent.read_bytes()
+        sent.write_bytes(pickle.dumps(make_pipeline(StandardScaler(), model())))
+        got = pickle.loads(sent.read_bytes())[-1]  # noqa: S301 - our own
+        assert got.carried_budgets == [str(other)]
+        assert list(clone(got).carried_budgets) == []
+        assert pickle.loads(pickle.dumps(got)).carried_budgets == [str(other)]  # noqa: S301
+        budgets._entered.remove(budget)  # as if this were another process
+        assert fits(made=got)
+        assert not fits(made=got)
+        assert fits(made=clone(got))
+        budgets._entered.append(budget)
+        assert len(budget.events) == 1
+        assert pickle.loads(data)[-1].carried_budgets == ()  # noqa: S301 - we find it
+    with pytest.raises(LedgerError, match="Make a new one: sklearn.base.clone"):
+        got.fit(X, Y, X_public=POINTS_ASKED)
+    assert fits(made=clone(got))
+
+
+def test_a_killed_process_leaves_no_open_budget() -> None:
+    code = (
+        "import os, signal, mapl; mapl.Budget(epsilon=1, delta=1e-5).__enter__(); "
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code]) as killed:
+        assert killed.wait() == -signal.SIGKILL
+    assert list(budgets._folder().glob(f"{killed.pid}-*"))
+    assert open_budgets() == []
+    assert not list(budgets._folder().glob(f"{killed.pid}-*"))
+
+
+def test_a_charge_that_a_kill_cut_off_was_never_made() -> None:
+    with Budget(epsilon=2, delta=1e-5) as budget:
+        assert fits()
+        assert budget._place is not None
+        with open(budget._place / "charges", "ab") as file:
+            file.write(b'{"event": {"kind"')
+        assert len(budget.events) == 1
+        assert fits() or True
+        assert len(budget.events) >= 1
+        budget.charge(GaussianEvent(sigma=Fraction(10**4), steps=1))
+        (joined,) = [budgets.Budget._joined(budget._place)]
+        assert joined.events == budget.events
+
+
+def test_a_budget_that_was_closed_meanwhile_refuses(tmp_path: Path) -> None:
+    with Budget(epsilon=2, delta=1e-5) as budget:
+        assert budget._place is not None
+        joined = Budget._joined(budget._place)
+    with pytest.raises(LedgerError, match="closed in the meantime"):
+        joined.charge(GaussianEvent(sigma=Fraction(10**4), steps=1))
+
+
+def test_a_budget_needs_a_place_and_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    for folder in (shared, tmp_path / "no" / "folder"):
+        monkeypatch.setattr(budgets, "_folder", lambda folder=folder: folder)
+        with pytest.raises(LedgerError, match="a folder of yours alone"):
+            Budget(epsilon=1, delta=1e-5).__enter__()
+    assert open_budgets() == []
+    monkeypatch.setattr(budgets, "fcntl", None)
+    with pytest.raises(LedgerError, match="file locks"), Budget(epsilon=1, delta=1e-5):
+        pass
+    with pytest.raises(ParameterError, match="epsilon must be from 1e-6 to 1e6"):
+        Budget(epsilon=1e9, delta=1e-5)
+
+
+def test_parents_are_found_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = budgets._ancestors()
+    assert os.getppid() in found
+    monkeypatch.setattr(budgets, "_PROC", Path("/nowhere"))
+    done = subprocess.CompletedProcess([], 0, stdout=b" 7\n")
+    monkeypatch.setattr(budgets.subprocess, "run", lambda *_, **__: done)
+    assert budgets._parent_of(5) == 7
+    assert budgets._ancestors() == {os.getppid(), 7}

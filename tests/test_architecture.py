@@ -17,6 +17,7 @@ MOST_LINES, MOST_BODY_LINES = 450, 45
 ORDER = [
     "errors",
     "progress",
+    "interpreter",
     "arrays",
     "engines",
     "learners",

@@ -106,7 +106,7 @@ def test_models(folder: Path, edits: Any, model: str) -> None:
     table = pickle.dumps(pd.read_csv(folder / "public.csv", dtype=str))
     given = io.BytesIO(struct.pack("<Q", len(table)) + table)
     said = io.BytesIO()
-    apart.serve(path, given, said)  # as in the process that `mapl predict` starts
+    apart.answer_all(path, given, said)  # as in the process that `mapl predict` starts
     (size,) = struct.unpack("<Q", said.getvalue()[:8])
     assert json.loads(said.getvalue()[8 : 8 + size])
 

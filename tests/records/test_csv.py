@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapl.errors import ParameterError
-from mapl.records import files, sources
-from mapl.records.files import blocks, reading, record_starts
+from mapl.records import csv_records, files, sources
+from mapl.records.csv_records import reading
+from mapl.records.files import blocks, record_starts
 
 ALPHABET = 'aé7",;\n\r\t\0 '
 fields = st.text(ALPHABET, max_size=5)
@@ -101,7 +102,7 @@ def test_a_line_without_an_opening_quote_changes_no_other_one(
         ('p,q\n1,2\n"3"x,4\n5,6\n', [("1", "2"), ("5", "6")], 1),
         ('p,q\n1,5" disk\n5,6\n', [("1", '5" disk'), ("5", "6")], 0),
         ('p,q\n1,"2\n\n3"\n\n5,6', [("1", "2\n\n3"), ("5", "6")], 0),
-        ('p,q\n1,2\r3\n5,6\n', [("5", "6")], 1),
+        ("p,q\n1,2\r3\n5,6\n", [("5", "6")], 1),
         ('"p","q"\n"a""b",c\n', [('a"b', "c")], 0),
         ('p,q\n"a\nb",c,d\n5,6\n', [("5", "6")], 1),
     ],
@@ -117,7 +118,7 @@ def test_records_that_cannot_be_read_are_one_each(
 def test_a_record_without_an_end_takes_no_memory(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(files, "_LONGEST_RECORD", 100)
+    monkeypatch.setattr(csv_records, "_LONGEST_RECORD", 100)
     path = tmp_path / "a.csv"
     path.write_text('p,q\n1,"2\n' + "3,4\n" * 500 + '",5\n6,7\n')
     assert read(blocks(path, ["p", "q"])) == ([("6", "7")], 1)

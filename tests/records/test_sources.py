@@ -19,7 +19,8 @@ from mapl.errors import ParameterError
 from mapl.records import cells, sources
 from mapl.records.columns import convert, distinct_texts
 from mapl.records.containers import distinct_cells
-from mapl.records.files import blocks, column_names, reading
+from mapl.records.csv_records import reading
+from mapl.records.files import blocks, column_names
 from mapl.records.sources import FilePart, Query, Source
 
 FRAME = pd.DataFrame({"a": np.arange(1000), "b": [f"t{i % 7}" for i in range(1000)]})
@@ -315,7 +316,7 @@ def spellings(path: Path) -> list[Any]:
 
 @pytest.mark.parametrize("i", range(13))
 def test_no_file_counts_twice(file: Path, i: int) -> None:
-    with pytest.raises(ParameterError, match="named twice|would count twice"):
+    with pytest.raises(ParameterError, match="named twice"):
         Source.of(spellings(file)[i])
 
 

@@ -710,6 +710,7 @@ def hostile(kind: type, *values: Any) -> Any:
     return type("Hostile", (kind,), {n: property(_raise) for n in names})(*values)
 
 
+DAY = (2020, 1, 1)
 ZONE = type("Zone", (datetime.tzinfo,), {"utcoffset": _raise, "dst": _raise})()
 
 
@@ -722,8 +723,13 @@ ZONE = type("Zone", (datetime.tzinfo,), {"utcoffset": _raise, "dst": _raise})()
         (lambda: hostile(bytes, b"ab"), "ab", None, "ab"),
         (lambda: hostile(complex, 7), "7", 7.0, "7"),
         (lambda: hostile(Decimal, "7.5"), "7.5", 7.5, "7.5"),
-        (lambda: hostile(datetime.date, 2020, 1, 1), "2020-01-01", None, "2020-01-01"),
-        (lambda: hostile(datetime.datetime, 2020, 1, 1), "2020-01-01", None, "2020-01-01"),
+        (lambda: hostile(datetime.date, *DAY), "2020-01-01", None, "2020-01-01"),
+        (
+            lambda: hostile(datetime.datetime, *DAY),
+            "2020-01-01",
+            None,
+            "2020-01-01",
+        ),
         (lambda: hostile(datetime.timedelta, 0, 0, 1), "1000ns", None, "1000ns"),
         (lambda: hostile(tuple, [1, 2]), None, None, "(1:1,1:2)"),
         (lambda: datetime.datetime(2020, 1, 1, tzinfo=ZONE), None, None, None),

@@ -27,6 +27,7 @@ from mapl.cli import (
     sketch,
     token,
 )
+from mapl.interpreter import SAFE_PATH
 
 
 class _Main(click.RichGroup):
@@ -38,6 +39,7 @@ class _Main(click.RichGroup):
         if "--debug" in given:
             given.remove("--debug")
             os.environ["MAPL_DEBUG"] = "1"
+        os.environ |= SAFE_PATH  # whatever a library starts, too
         return super().main(given, *more, **kwargs)
 
 

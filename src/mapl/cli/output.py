@@ -54,7 +54,7 @@ def csv_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(
         *args: Any, sep: str | None, encoding: str | None, **kwargs: Any
     ) -> Any:
-        from mapl.records.files import reading
+        from mapl.records.csv_records import reading
 
         with reading(sep=sep, encoding=encoding):
             return command(*args, **kwargs)

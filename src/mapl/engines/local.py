@@ -6,11 +6,9 @@ killed. One that dies is replaced, and its task is repeated.
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
-import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -21,12 +19,7 @@ from typing import Any
 import cloudpickle
 
 from mapl.engines.engine import RETRIES, Work, WorkerLostError, without_chain
-
-_START = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from mapl.engines.local import serve; serve(int(sys.argv[2]))"
-)
-_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+from mapl.interpreter import ONE_THREAD, SAFE_PATH, command
 
 
 @dataclass(eq=False)
@@ -136,22 +129,21 @@ class LocalEngine:
 def _start() -> _Worker:
     """Start a worker with a new interpreter: it runs nothing of the caller's script."""
     ours, theirs = socket.socketpair()
-    path = json.dumps([os.path.abspath(entry) for entry in sys.path])
     process = subprocess.Popen(  # noqa: S603 - our own interpreter
-        [sys.executable, "-c", _START, path, str(theirs.fileno())],
+        command(__name__, str(theirs.fileno())),
         pass_fds=[theirs.fileno()],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env=os.environ | dict.fromkeys(_ONE_THREAD, "1"),
+        env=os.environ | ONE_THREAD | SAFE_PATH,
     )
     theirs.close()
     return _Worker(process, Connection(ours.detach()))
 
 
-def serve(descriptor: int) -> None:
+def serve(descriptor: str) -> None:
     """Run tasks from a socket until it closes."""
-    line, call = Connection(descriptor), None
+    line, call = Connection(int(descriptor)), None
     with suppress(EOFError, OSError):
         while True:
             common, each = cloudpickle.loads(line.recv_bytes())

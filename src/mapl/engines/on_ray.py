@@ -6,6 +6,7 @@ private: use Ray's TLS (docs/scale.md).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ import cloudpickle
 
 from mapl.engines.engine import RETRIES, Work, WorkerLostError, without_chain
 from mapl.errors import ParameterError
+from mapl.interpreter import SAFE_PATH
 
 
 class RayEngine:
@@ -39,6 +41,7 @@ class RayEngine:
         if self._own:
             options: dict[str, Any] = {"address": address}
             if address is None:
+                os.environ |= SAFE_PATH  # of its workers
                 options = {"num_cpus": n_workers, "include_dashboard": False}
             try:
                 ray.init(log_to_driver=False, configure_logging=False, **options)

@@ -50,8 +50,8 @@ class Contributions:
     ``labels`` are class numbers, -1 for a record that counts nothing. All records of a
     unit stand together, in an order that depends on them alone; those beyond the first
     ``most_each`` count nothing. It is None where labels alone are private: then no
-    label may change whether a record takes a place. What is encoded once is kept while memory allows; not
-    if ``keeps`` is False.
+    label may change whether a record takes a place. What is encoded once is kept while
+    memory allows; not if ``keeps`` is False.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """A budget that lasts as long as an object, and the fits that it is charged for.
 
 It has the rules of a ledger (`mapl.ledger.rules`), and no database. While it is open,
-in ``with Budget(...)``, its charges stand in a file: fits in other threads and processes
-find it there, by the process that opened it.
+in ``with Budget(...)``, its charges stand in a file: fits in other threads and
+processes find it there, by the process that opened it.
 
 Proof: docs/proofs/ledger.md, "Budgets"
 """
@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from mapl.errors import LedgerError
 from mapl.ledger.files import fcntl, locked
@@ -340,14 +340,14 @@ class CarriesBudgets:
     carried_budgets: Sequence[str] = ()
 
     def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())  # type: ignore[misc]
+        state: dict[str, Any] = dict(cast(Any, super()).__getstate__())
         state.pop("carried_budgets", None)
         places = [str(budget._place) for budget in open_budgets(self.carried_budgets)]
         return state | ({"carried_budgets": places} if places else {})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         places = [Path(place) for place in state.pop("carried_budgets", ())]
-        super().__setstate__(state)  # type: ignore[misc]
+        cast(Any, super()).__setstate__(state)
         own = str(os.getpid())  # which finds its own budgets
         others = [str(p) for p in places if p.name.partition("-")[0] != own]
         if others:

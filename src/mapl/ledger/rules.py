@@ -152,7 +152,8 @@ class Filter:
         self._rule = RULES["gaussian"]
         limits = self._rule.limits(epsilon=epsilon, delta=delta)
         self.epsilon, self.delta = float(epsilon), float(delta)
-        self._row = {"rule": "gaussian", "loss_spent": 0, "delta_spent": 0}
+        self._row: dict[str, Any] = {"rule": "gaussian", "dataset": ""}
+        self._row |= {"loss_spent": 0, "delta_spent": 0}
         self._row |= {"loss_limit": limits[0], "delta_limit": limits[1]}
         self.charged: list[tuple[Event, tuple[int, int]]] = []
 
@@ -208,7 +209,7 @@ def _exceeded(budget: Mapping[str, Any], name: str, price: int) -> str:
         return f"{float(value * unit):.6g}" if value <= _LARGEST else "infinite"
 
     return (
-        f"Budget of {budget.get('dataset')!r} exceeded: {shown(budget[f'{name}_spent'])} "
+        f"Budget of {budget['dataset']!r} exceeded: {shown(budget[f'{name}_spent'])} "
         f"of {words[name]} {shown(budget[f'{name}_limit'])} is spent, this release "
         f"needs {shown(price)}. {advice[name]} Nothing was released."
     )

@@ -19,14 +19,10 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 
 from mapl.errors import CertificateError
+from mapl.interpreter import SAFE_PATH, command
 from mapl.publish.bundle import as_read, column_names_of, load_model
 
 _MOST_SECONDS = 600  # for the predictions of one table
-_START = (
-    "import json, pathlib, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from mapl.publish.apart import serve; "
-    "serve(pathlib.Path(sys.argv[2]), sys.stdin.buffer, sys.stdout.buffer)"
-)
 _MOST_BYTES = 2**34  # of a message
 _LENGTH = struct.Struct("<Q")
 
@@ -41,12 +37,12 @@ class ModelApart:
         self.path, self.columns = path, list[str]()
 
     def __enter__(self) -> ModelApart:
-        places = json.dumps([os.path.abspath(place) for place in sys.path])
         self._process = subprocess.Popen(  # noqa: S603 - our own interpreter
-            [sys.executable, "-c", _START, places, str(self.path.absolute())],
+            command(__name__, str(self.path.absolute())),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            env=os.environ | SAFE_PATH,
         )
         try:
             self.columns = list(self._answer()["columns"])
@@ -90,8 +86,13 @@ class ModelApart:
         self._process.wait()
 
 
-def serve(path: Path, given: BinaryIO, answers: BinaryIO) -> None:
+def serve(place: str) -> None:
     """Load a model, then label one table after the other."""
+    answer_all(Path(place), sys.stdin.buffer, sys.stdout.buffer)
+
+
+def answer_all(path: Path, given: BinaryIO, answers: BinaryIO) -> None:
+    """Load a model; answer each table that is given."""
     try:
         model = load_model(path)
         _say(answers, {"columns": column_names_of(model)})

@@ -6,15 +6,11 @@ breaks. What a record holds decides nothing about another one.
 """
 
 import bz2
-import csv
 import gzip
 import lzma
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import islice
 from pathlib import Path, PurePath
 from typing import Any
@@ -25,6 +21,13 @@ from mapl.errors import ParameterError
 from mapl.records import cells
 from mapl.records.cells import MISSING_TEXTS
 from mapl.records.containers import cells_of
+from mapl.records.csv_records import (
+    csv_format,
+    fields_of,
+    is_open_after,
+    records_of,
+    with_rest,
+)
 from mapl.records.schema import Schema
 from mapl.records.table import Table
 
@@ -32,49 +35,9 @@ _PARQUET, _EXCEL = (".parquet", ".pq"), (".xlsx", ".xlsm")
 _SEPARATORS = ",;\t|"  # tried in this order, on the line of names
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _BLOCK = 50_000  # records read at a time
-_LONGEST_RECORD = 2**24  # bytes beyond its first line; a longer one is not readable
 
 Location = Path | str
 """A path, or a URL that fsspec reads."""
-
-
-@dataclass(frozen=True)
-class CsvFormat:
-    """How a CSV is written; None where the file says so itself."""
-
-    sep: str | None = None
-    encoding: str | None = None
-
-
-_BY_ITSELF = CsvFormat()
-_format: ContextVar[CsvFormat] = ContextVar("_format", default=_BY_ITSELF)
-
-
-def csv_format() -> CsvFormat:
-    """Return the format in which CSV files are read now."""
-    return _format.get()
-
-
-@contextmanager
-def reading(*, sep: str | None = None, encoding: str | None = None) -> Iterator[None]:
-    """Read CSV files in a format of the caller's."""
-    sep = {"tab": "\t", "\\t": "\t"}.get(sep or "", sep)
-    if sep is not None and (len(sep) != 1 or sep in '"\r\n'):
-        raise ParameterError(f"--sep must be one character or tab, got {sep!r}.")
-    try:
-        plain = encoding is None or "a;\n".encode(encoding) == b"a;\n"
-    except LookupError:
-        plain = False
-    if not plain:
-        raise ParameterError(
-            "--encoding must be one that contains ASCII, such as utf-8, latin-1 or "
-            f"cp1252, got {encoding!r}."
-        )
-    token = _format.set(CsvFormat(sep, encoding))
-    try:
-        yield
-    finally:
-        _format.reset(token)
 
 
 @dataclass(frozen=True, repr=False)
@@ -164,7 +127,7 @@ def column_names(path: Location) -> list[str]:
                 names = [str(name) for name in _without_blanks(next(rows, ()))]
         else:
             line, sep = _first_record(path)
-            names = _fields(line, sep)
+            names = fields_of(line, sep)
             if any("\r" in name for name in names):  # the whole file, of an old Mac
                 names = []
     if not names:
@@ -283,10 +246,10 @@ def _csv_blocks(
         if start:
             file.seek(start)
         else:  # the names
-            _records(file, sep, 1)
+            records_of(file, sep, 1)
         yield Block({name: [] for name in names})
-        while records := _records(file, sep, rows, end):
-            fields = [_fields(r, sep) for r in records if r.strip(b"\r\n")]
+        while records := records_of(file, sep, rows, end):
+            fields = [fields_of(r, sep) for r in records if r.strip(b"\r\n")]
             sound = [row for row in fields if len(row) == len(all_names)]
             columns = {
                 name: [row[at] or None for row in sound]
@@ -295,62 +258,11 @@ def _csv_blocks(
             yield Block(columns, len(fields) - len(sound))
 
 
-def _records(file: Any, sep: str, n: int, end: int | None = None) -> list[bytes]:
-    """Return the next n records that begin before a place."""
-    found: list[bytes] = []
-    at = 0 if end is None else file.tell()
-    while len(found) < n and (end is None or at < end):
-        line: bytes = file.readline()
-        if not line:
-            break
-        at += len(line)
-        if b'"' in line and _is_open(line, sep):
-            line, more = _with_rest(file, line, sep)
-            at += more
-        found.append(line)
-    return found
-
-
-def _with_rest(file: Any, line: bytes, sep: str) -> tuple[bytes, int]:
-    """Return a record whose first line ends within quotes, and how much was read.
-
-    Where the quotes never close, it goes to the end of the file, and cannot be read.
-    """
-    lines, more, is_open = [line], 0, True
-    while is_open and (line := file.readline()):
-        more += len(line)
-        is_open = _is_open(line, sep, inside=True)
-        if more <= _LONGEST_RECORD:
-            lines.append(line)
-    return (b"".join(lines) if more <= _LONGEST_RECORD else b'"'), more
-
-
-def _is_open(line: bytes, sep: str, *, inside: bool = False) -> bool:
-    """Whether a line ends within quotes; ``inside`` says that it begins so.
-
-    A quote opens a field as its first character alone: 5" is a field like any other.
-    """
-    if inside and b'"' not in line:
-        return True
-    text = line.decode(_format.get().encoding or "utf-8", "replace")
-    if not inside:
-        text = text.removeprefix("\ufeff")
-    return _closed(sep, inside=inside).fullmatch(text) is None
-
-
-@lru_cache
-def _closed(sep: str, *, inside: bool) -> re.Pattern[str]:
-    """Return what a line looks like at whose end no quotes are open."""
-    rest = f"[^{re.escape(sep)}]*+"
-    quoted = f'(?:[^"]++|"")*+"{rest}'
-    field = f'(?:"{quoted}|(?!"){rest})'
-    return re.compile(f"{quoted if inside else field}(?:{re.escape(sep)}{field})*+")
-
-
 def record_starts(path: Location, wanted: list[int]) -> list[int]:
     """Return where the first records of a CSV begin from these places on."""
     _, sep = _first_record(path)
-    found, at, is_open = [], 0, False
+    found: list[int] = []
+    at, is_open = 0, False
     with readable(path), opened(path) as file:
         for line in file:
             if not is_open and len(found) < len(wanted) and at >= wanted[len(found)]:
@@ -358,7 +270,7 @@ def record_starts(path: Location, wanted: list[int]) -> list[int]:
                 if len(found) == len(wanted):
                     break
             if is_open or b'"' in line:
-                is_open = _is_open(line, sep, inside=is_open)
+                is_open = is_open_after(line, sep, inside=is_open)
             at += len(line)
     return found
 
@@ -371,22 +283,10 @@ def _first_record(path: Location) -> tuple[bytes, str]:
             raise ParameterError(f"{path} is UTF-16. Save it as UTF-8.")
         line = line.removeprefix(b"\xef\xbb\xbf")
         known = (sep for sep in _SEPARATORS if sep.encode() in line)
-        sep = _format.get().sep or next(known, ",")
-        if b'"' in line and _is_open(line, sep):
-            line, _ = _with_rest(file, line, sep)
+        sep = csv_format().sep or next(known, ",")
+        if b'"' in line and is_open_after(line, sep):
+            line, _ = with_rest(file, line, sep)
     return line, sep
-
-
-def _fields(record: bytes, sep: str) -> list[str]:
-    """Return the fields of one record; none if it cannot be read."""
-    try:
-        text = record.decode(_format.get().encoding or "utf-8").rstrip("\r\n")
-        if '"' not in text:
-            return [] if "\r" in text else text.split(sep)
-        (fields,) = csv.reader([text], strict=True, delimiter=sep)
-    except (UnicodeDecodeError, csv.Error, ValueError):
-        return []
-    return fields
 
 
 def opened(path: Location) -> Any:
@@ -503,14 +403,14 @@ def csv_layout(path: Path) -> dict[str, Any]:
     """Return how pandas has to read a CSV; no encoding where nobody said one."""
     _, sep = _first_record(path)
     _check_second_record(path, sep)
-    return {"sep": sep, "encoding": _format.get().encoding}
+    return {"sep": sep, "encoding": csv_format().encoding}
 
 
 def _check_second_record(path: Path, sep: str) -> None:
     """Refuse records with more cells than names: pandas would shift them."""
     with opened(path) as file:
-        second = _records(file, sep, 2)[1:]
-    found, names = sum(len(_fields(r, sep)) for r in second), len(column_names(path))
+        second = records_of(file, sep, 2)[1:]
+    found, names = sum(len(fields_of(r, sep)) for r in second), len(column_names(path))
     if found > names:
         raise ParameterError(
             f"{path} has {names} names and {found} cells in its first record. Is there "

@@ -16,19 +16,17 @@ from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from mapl.errors import ParameterError, hide_passwords
+from mapl.records.csv_records import CsvFormat, csv_format, reading
 from mapl.records.files import (
     Block,
-    CsvFormat,
     blocks,
     can_be_cut,
     check_column,
     column_names,
-    csv_format,
     is_parquet,
     is_table,
     parquet_file,
     readable,
-    reading,
     record_starts,
 )
 
@@ -248,17 +246,18 @@ def _identities(file: Any) -> set[Any]:
         groups = tuple(group.id for group in getattr(file, "row_groups", ()))
         return {(own, groups) for own in _identities(_url_of(file))}
     if "://" not in file:
-        found = Path(file).stat()
-        return {(found.st_dev, found.st_ino)}
+        status = Path(file).stat()
+        return {(status.st_dev, status.st_ino)}
     import fsspec
 
     system, path = fsspec.core.url_to_fs(file)
     if isinstance(system, fsspec.implementations.local.LocalFileSystem):
         return _identities(path)
     info = system.info(path)
-    content = tuple(str(info.get(name)) for name in _CHANGES)
-    named = any(info.get(name) for name in _DIGESTS) and info.get("size")
-    return {_canonical_url(system.unstrip_protocol(path))} | ({content} if named else set())
+    found: set[Any] = {_canonical_url(system.unstrip_protocol(path))}
+    if info.get("size") and any(info.get(name) for name in _DIGESTS):
+        found.add(tuple(str(info.get(name)) for name in _CHANGES))
+    return found
 
 
 def _memory_of(fragment: Any) -> set[Any]:

@@ -39,14 +39,17 @@ __all__ = ["Account", "Budget", "OneRelease", "nobody_pays", "open_account"]
 class Account(Protocol):
     """What a release needs of whoever is charged for it.
 
-    ``events`` were charged. ``paid_before`` says whether an earlier run of the same job
+    ``paid_before`` says whether an earlier run of the same job
     was charged, so that this one is free. ``seed`` seeds the private computation; a job
     that was begun before keeps its own.
     """
 
-    events: list[Event]
     paid_before: bool
     seed: int
+
+    @property
+    def events(self) -> list[Event]:
+        """What was charged."""
 
     def check(self, event: Event) -> None:
         """Refuse an event that does not fit; charge nothing."""

@@ -295,9 +295,10 @@ class StreamedRecords:
         inputs: Sequence[Any],
         *,
         kept_as: list[bytes] | None = None,
+        engine: Engine | None = None,
     ) -> Iterator[tuple[int, tuple[int, Any]]]:
         """Do the same for other inputs than the parts; ``kept_as`` says what each of
-        them holds.
+        them holds, ``engine`` where tasks run if not as usual.
         """
         asked: list[Any] = []
         if kept_as is not None:  # how many records a batch has changes nothing
@@ -315,7 +316,7 @@ class StreamedRecords:
                     progress.advance(1)
                     yield i, found
             tasks = [inputs[i] for i in left]
-            for number, result in self.engine.map(work, shared, tasks):
+            for number, result in (engine or self.engine).map(work, shared, tasks):
                 store.save(left[number], result)
                 progress.advance(1, rows=result[0])
                 yield left[number], result

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from mapl.arrays import Array, Integers
+from mapl.engines.local import LocalEngine
 from mapl.records.schema import Schema
 from mapl.scale.records import StreamedRecords
 from mapl.scale.strays import Bucket
-from mapl.teachers.voting import Chunks, collect_votes
+from mapl.teachers.voting import Chunks, collect_votes, one_at_a_time
 
 
 @dataclass(frozen=True, repr=False)
@@ -28,12 +29,19 @@ class Asking:
 
 
 def votes_by_bucket(records: StreamedRecords, asking: Asking) -> Integers:
-    """Train the teachers of each bucket where its records are; return all votes."""
+    """Train the teachers of each bucket where its records are; return all votes.
+
+    If no two may be trained at once, they are trained in this process.
+    """
     shared = records.reading.schema, records.grouped, asking
     buckets = records.buckets
     contents = [records.bucket_content(bucket) for bucket in buckets]
-    doing = "Training teachers"
-    tasks = records.run_on(doing, _votes, shared, buckets, kept_as=contents)
+    doing, here = "Training teachers", None
+    if one_at_a_time(asking.estimator, asking.time_limit):
+        here = LocalEngine(1)
+    tasks = records.run_on(
+        doing, _votes, shared, buckets, kept_as=contents, engine=here
+    )
     votes: Any = None
     for i, (_, own) in tasks:
         bucket = buckets[i]

@@ -11,7 +11,6 @@ with the child and its folder.
 from __future__ import annotations
 
 import gc
-import json
 import math
 import os
 import pickle
@@ -21,7 +20,6 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -37,6 +35,7 @@ import sklearn
 
 from mapl.arrays import Array, Integers, Ints
 from mapl.errors import MaplError, ParameterError
+from mapl.interpreter import ONE_THREAD, SAFE_PATH, command
 from mapl.privacy.votes import NO_VOTE
 from mapl.teachers.known import is_known, silent_clone
 from mapl.teachers.panel import Panel
@@ -45,11 +44,6 @@ from mapl.teachers.training import train
 
 _VOTE, _SHARE = np.dtype("<i4"), np.dtype(np.uint8)
 _LENGTH = struct.Struct("<Q")
-_START = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from mapl.teachers.isolation import serve; serve(int(sys.argv[2]), sys.argv[3])"
-)
-_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _FOLDERS = ["TMPDIR", "TEMP", "TMP", "JOBLIB_TEMP_FOLDER", "HOME", "XDG_CACHE_HOME"]
 _FOLDERS += ["XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"]
 _POLL_SECONDS = 0.05
@@ -123,11 +117,10 @@ class TeacherServer:
 
     def _start(self, theirs: socket.socket) -> None:
         payload = sendable((self._public, sklearn.get_config()))
-        arguments = (json.dumps(_absolute_path()), str(theirs.fileno()), self._folder)
         # Strings hash alike in every run: what a learner does with sets is repeatable.
-        surroundings = dict.fromkeys(_ONE_THREAD, "1") | {"PYTHONHASHSEED": "0"}
+        surroundings = ONE_THREAD | SAFE_PATH | {"PYTHONHASHSEED": "0"}
         self._process = subprocess.Popen(  # noqa: S603 - our own interpreter
-            [sys.executable, "-c", _START, *arguments],
+            command(__name__, str(theirs.fileno()), self._folder),
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -190,11 +183,6 @@ class TeacherServer:
         if self._public.soft:
             return _checked_shares(found, (*shape, len(self._public.labels)))
         return _checked(found, shape, len(self._public.labels))
-
-
-def _absolute_path() -> list[str]:
-    """Return where modules are found, also from another folder."""
-    return [os.path.abspath(place) for place in sys.path]
 
 
 def sendable(public: Any) -> bytes:
@@ -293,11 +281,11 @@ def _read(end: socket.socket, n: int, until: float | None) -> bytes | None:
 # The server's side: this runs in the new interpreter ----------------------------
 
 
-def serve(descriptor: int, folder: str) -> NoReturn:  # pragma: no cover - other process
+def serve(descriptor: str, folder: str) -> NoReturn:  # pragma: no cover - other process
     """Fork a child for each socket that arrives, until the other end closes."""
     import mapl.teachers.trees  # noqa: F401 - once here, not in each child
 
-    control = socket.socket(fileno=descriptor)
+    control = socket.socket(fileno=int(descriptor))
     children: dict[int, str] = {}
     try:
         payload = _receive(control)

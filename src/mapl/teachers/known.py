@@ -3,7 +3,8 @@
 A teacher is somebody else's code. scikit-learn's own classes keep no state outside the
 model that they fit, so their teachers may share a process. Anything else (a class of
 the user's, another library, a function as a parameter) trains each teacher in a process
-of its own. Decided by types and parameters, never by data.
+of its own, and code that we do not know one teacher after the other. Decided by types
+and parameters, never by data.
 """
 
 import sys
@@ -14,6 +15,7 @@ from sklearn.base import BaseEstimator, clone
 
 _PLAIN = (type(None), bool, int, float, str, bytes, slice, np.generic, np.ufunc)
 _SILENT = {"verbose": 0, "memory": None}
+_KEEP_TO_THEMSELVES = ("sklearn", "xgboost", "lightgbm")
 _SET_HERE = {*_SILENT, "random_state"}  # by mapl, in each teacher
 _OWN_CLONE = BaseEstimator.__sklearn_clone__
 
@@ -42,13 +44,27 @@ def is_known(estimator: Any) -> bool:
     Estimators must be parameters themselves, where seeds and verbosity are set: not
     values of a search, say.
     """
-    if not _is_own_class(type(estimator)):
+    return _is_of(estimator, ("sklearn",))
+
+
+def keeps_to_itself(estimator: Any) -> bool:
+    """Whether teachers may be trained side by side, each in its own process.
+
+    Unknown code may fill the disk or the memory, and so silence whoever is trained at
+    the same time: such teachers are trained one after the other.
+    """
+    return _is_of(estimator, _KEEP_TO_THEMSELVES)
+
+
+def _is_of(estimator: Any, libraries: tuple[str, ...]) -> bool:
+    """Whether a learner consists of classes that libraries export, and plain values."""
+    if not _is_own_class(type(estimator), libraries):
         return False
     reached = {id(value) for value in estimator.get_params(deep=True).values()}
-    return _is_plain(estimator, reached | {id(estimator)})
+    return _is_plain(estimator, reached | {id(estimator)}, libraries)
 
 
-def _is_plain(value: Any, reached: set[int]) -> bool:
+def _is_plain(value: Any, reached: set[int], libraries: tuple[str, ...]) -> bool:
     if isinstance(value, type):
         return value.__module__.split(".")[0] in ("builtins", "numpy")
     if isinstance(value, _PLAIN):
@@ -56,22 +72,23 @@ def _is_plain(value: Any, reached: set[int]) -> bool:
     if isinstance(value, np.ndarray):
         return bool(value.dtype != object)
     if isinstance(value, list | tuple | set | frozenset):
-        return all(_is_plain(part, reached) for part in value)
+        return all(_is_plain(part, reached, libraries) for part in value)
     if isinstance(value, dict):
         last = {str(key).rpartition("__")[2] for key in value}
         parts = [*value, *value.values()]
-        return not last & _SET_HERE and all(_is_plain(p, reached) for p in parts)
-    if id(value) not in reached or not _is_own_class(type(value)):
+        sound = all(_is_plain(p, reached, libraries) for p in parts)
+        return sound and not last & _SET_HERE
+    if id(value) not in reached or not _is_own_class(type(value), libraries):
         return False
     inner = value.get_params(deep=False).values()
-    return all(_is_plain(part, reached) for part in inner)
+    return all(_is_plain(part, reached, libraries) for part in inner)
 
 
-def _is_own_class(kind: type) -> bool:
-    """Whether a class with parameters is one that scikit-learn exports."""
+def _is_own_class(kind: type, libraries: tuple[str, ...]) -> bool:
+    """Whether a class with parameters is one that a library exports."""
     module = sys.modules.get(kind.__module__)
     return (
-        kind.__module__.split(".")[0] == "sklearn"
+        kind.__module__.split(".")[0] in libraries
         and getattr(module, kind.__name__, None) is kind
         and hasattr(kind, "get_params")
         # A frozen estimator is its own clone, and would be shared.

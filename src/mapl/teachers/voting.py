@@ -23,7 +23,7 @@ from mapl.progress import Progress
 from mapl.records.table import take_rows
 from mapl.teachers import linear
 from mapl.teachers.isolation import PublicPart, Task, TeacherServer
-from mapl.teachers.known import is_known, silent_clone
+from mapl.teachers.known import is_known, keeps_to_itself, silent_clone
 from mapl.teachers.panel import ask
 from mapl.teachers.training import train
 
@@ -103,7 +103,8 @@ def collect_votes(
         About how long one teacher takes, from public records.
     time_limit : float or None
         Seconds that a teacher may take; one that takes longer has no vote. Each teacher
-        then has a process of its own, one after the other.
+        then has a process of its own, one after the other, as learners have whose code
+        we do not know.
     checkpoints : Checkpoints or None
         Where finished votes are kept.
     """
@@ -113,8 +114,9 @@ def collect_votes(
     votes: Integers = np.full((n, n_rows(points)), NO_VOTE, dtype=dtype)
     if soft:
         votes = np.zeros((n, n_rows(points), len(labels)), dtype=np.uint8)
-    # Side by side, a slow teacher could push another one over its time limit.
-    n_workers = joblib.effective_n_jobs(n_jobs) if time_limit is None else 1
+    n_workers = joblib.effective_n_jobs(n_jobs)
+    if one_at_a_time(estimator, time_limit):
+        n_workers = 1
     shared = is_known(estimator) and time_limit is None
     quick = shared and linear.can_stack(estimator, chunks.features)
     store = _Store(None if quick else checkpoints, public, chunks, votes)
@@ -142,6 +144,15 @@ def collect_votes(
             store.keep(group, rows)
             progress.advance(len(group))
     return votes
+
+
+def one_at_a_time(estimator: Any, time_limit: float | None) -> bool:
+    """Whether no two teachers may be trained at once, wherever they are.
+
+    Side by side, a slow one could push another over its time limit, and one that takes
+    all of the disk or the memory could silence it.
+    """
+    return time_limit is not None or not keeps_to_itself(silent_clone(estimator))
 
 
 def _votes_here(

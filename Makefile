@@ -6,7 +6,7 @@ UV := $(shell command -v uv 2>/dev/null)
 SETS ?= adult
 EPSILONS ?= 0.3,1,4
 
-.PHONY: help setup demo test stress check format lint types coverage docs figures dist compare oldest clean
+.PHONY: help setup demo test fuzzer stress check format lint types coverage docs figures dist compare oldest clean
 
 help:  ## show what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -33,7 +33,7 @@ stress: setup  ## ten thousand neighbours, two thousand kills, 200 audits of eac
 	MAPL_FUZZ=15 $(BIN)/python -m pytest -n auto --hypothesis-seed=random tests/fuzz tests/audit
 	MAPL_KILLS=2000 $(BIN)/python -m pytest tests/ledger/test_ledger_crashes.py
 
-check: setup format lint types coverage docs dist  ## all that CI runs
+check: setup format lint types coverage fuzzer docs dist  ## all that CI runs
 
 format:
 	$(BIN)/ruff format --check .
@@ -65,6 +65,9 @@ dist: setup  ## build wheel and sdist, and run the README from the wheel alone
 compare: setup  ## mapl beside its peers, on Adult; others with DATA=DIR SETS=adult,magic
 	$(BIN)/python benchmarks/compare/run.py --sets $(SETS) --epsilons $(EPSILONS) \
 	    $(if $(DATA),--data $(DATA),--without synthetic)
+
+fuzzer: setup  ## neighbours with the lowest versions that pyproject.toml allows
+	$(PYTHON) tests/run_oldest.py fuzzer
 
 oldest: setup  ## the main tests with the oldest versions that pyproject.toml allows
 	$(PYTHON) tests/run_oldest.py

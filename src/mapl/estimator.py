@@ -22,13 +22,13 @@ from mapl.parameters import (
     refuse_fit_params,
     warn_of_lacking_classes,
     warn_of_noise,
-    warn_of_shared_records,
     warn_unsafe_use,
 )
 from mapl.planning.settings import Setting
 from mapl.publish import certificate
 from mapl.publish.released import Released
 from mapl.records.dictionary import Dictionary, groups_by_schema
+from mapl.records.overlap import refuse_shared
 from mapl.records.private import PrivateRecords
 from mapl.records.table import Table
 from mapl.release.account import Account
@@ -158,7 +158,11 @@ class PrivateClassifier(
     True
     """
 
-    __metadata_request__fit = {"X_public": True, "groups": True}  # noqa: RUF012
+    __metadata_request__fit = {  # noqa: RUF012
+        "X_public": True,
+        "groups": True,
+        "allow_overlap": True,
+    }
 
     def __init__(
         self,
@@ -220,6 +224,7 @@ class PrivateClassifier(
         *,
         X_public: Any = None,
         groups: Any = None,
+        allow_overlap: bool = False,
         **fit_params: Any,
     ) -> PrivateClassifier:
         """Train the teachers, publish answers about the public points, fit the student.
@@ -235,13 +240,17 @@ class PrivateClassifier(
             ``schema``, or only labels are private.
         groups : array-like or None
             Whose record each is: the guarantee is then for a whole person.
+        allow_overlap : bool
+            Whether records of ``X_public`` may be private ones, too, whose features are
+            then published; else the fit is refused if one is.
         **fit_params
             Refused, ``sample_weight`` with the reason.
         """
         refuse_fit_params(fit_params)
         self._begin(streamed=False)
+        self._allow_overlap = bool(allow_overlap)
         if X_public is X and X is not None and self.privacy == "records":
-            warn_of_shared_records()
+            refuse_shared(not allow_overlap)
         groups = groups_by_schema(self._dictionary, X, groups)
         self._grouped = groups is not None
         return self._publish(*self._read(X, y, groups, X_public))
@@ -253,6 +262,7 @@ class PrivateClassifier(
         target: str,
         groups: str | None = None,
         X_public: Any = None,
+        allow_overlap: bool = False,
     ) -> PrivateClassifier:
         """Do what `fit` does with records that need not fit into memory.
 
@@ -269,8 +279,11 @@ class PrivateClassifier(
             The column that says whose record each is.
         X_public : DataFrame
             Public records, as for `fit`; not needed where there is a ``schema``.
+        allow_overlap : bool
+            As for `fit`.
         """
         self._begin(streamed=True)
+        self._allow_overlap = bool(allow_overlap)
         if groups is None and self._dictionary is not None:
             groups = self._dictionary.groups
         self._grouped = groups is not None

@@ -123,16 +123,6 @@ def warn_of_noise(model: Any) -> None:
         )
 
 
-def warn_of_shared_records() -> None:
-    """Warn of public points that are the private records themselves."""
-    warnings.warn(
-        "X_public is X itself: the features of these records are not protected. Take "
-        "records that nobody needs to hide.",
-        PrivacyWarning,
-        stacklevel=3,
-    )
-
-
 def warn_of_lacking_classes(model: Any) -> None:
     """Say which classes no public point has: their labels are public."""
     given = set(model.public_labels_.tolist())

@@ -20,7 +20,9 @@ from mapl.planning.settings import Setting
 from mapl.records import private as records
 from mapl.records.containers import unwrapped
 from mapl.records.dictionary import Dictionary, columns_by_schema
+from mapl.records.keys import record_keys
 from mapl.records.labels import checked_labels, classes_and_codes, declared_classes
+from mapl.records.overlap import found_among, must_compare, refuse_shared
 from mapl.records.private import PrivateRecords
 from mapl.records.schema import Schema
 from mapl.records.table import Table, canonical_table, copy_of
@@ -52,6 +54,7 @@ class ReadsRecords:
     _dictionary: Dictionary | None
     _rehearsal: Rehearsal
     _streamed = False
+    _allow_overlap = False
 
     def foresee(self, *, X_public: Any = None) -> Setting | None:
         """Return what `fit` would run, and try what can fail, on public values alone.
@@ -123,8 +126,11 @@ class ReadsRecords:
             pool = None
         table, pool = self._public_points(pool)
         self._rehearse(table, pool)
+        own = canonical_table(X, table.schema)
+        if (shown := self._compared()) is not None:
+            refuse_shared(found_among(record_keys(shown, None), record_keys(own, None)))
         private = records.private_records(
-            canonical_table(X, table.schema),
+            own,
             codes,
             groups,
             takes_missing=self._rehearsal.takes_missing,
@@ -133,6 +139,16 @@ class ReadsRecords:
         )
         return private, table, pool
 
+    def _compared(self) -> Table | None:
+        """Return the public records that must not be private ones, if there are any."""
+        if self._given is None or not must_compare(
+            allow_overlap=self._allow_overlap,
+            on_invalid=self.on_invalid,
+            privacy=self.privacy,
+        ):
+            return None
+        return self._given
+
     def _public_points(self, pool: Any) -> tuple[Table, Any]:
         """Return the public points in canonical form and untouched; where there are
         few or none, made-up ones that follow the data dictionary.
@@ -140,9 +156,11 @@ class ReadsRecords:
         self._outline: sketched.Outline | None = None
         self.n_public_ = 0 if pool is None else n_rows(pool)
         schema = None if self._dictionary is None else self._dictionary.schema
+        self._given: Table | None = None
         if schema is not None and self.n_public_ < sketched.FEW_PUBLIC:
-            given = None if pool is None else canonical_table(pool, schema)
-            self._outline = sketched.outline_for(self._dictionary, given, self)
+            if pool is not None:
+                self._given = canonical_table(pool, schema)
+            self._outline = sketched.outline_for(self._dictionary, self._given, self)
             table = self._outline.points(sketched.N_REHEARSED)
             if not hasattr(self, "n_features_in_"):
                 self._validate(table.data, reset=True)
@@ -150,7 +168,8 @@ class ReadsRecords:
         if pool is None:
             raise ParameterError(sketched.NOTHING_PUBLIC)
         pool = copy_of(pool)  # a student may write to it
-        return canonical_table(pool, schema or Schema.of(pool)), pool
+        self._given = canonical_table(pool, schema or Schema.of(pool))
+        return self._given, pool
 
     def _rehearse(self, table: Table, pool: Any) -> None:
         """Choose what to run, and try what can fail for a public reason."""

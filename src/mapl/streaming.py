@@ -29,7 +29,6 @@ class ReadsFiles(ReadsRecords):
     spool: Any
     ledger: str | None
     n_teachers_: int
-    _refuses_overlap = False
 
     def _read_files(
         self, files: Any, *, target: str, groups: str | None, X_public: Any
@@ -59,8 +58,7 @@ class ReadsFiles(ReadsRecords):
         self._rehearse(table, pool)
         records = self._opened(source, table, target, groups)
         try:
-            shown = table if self._refuses_overlap and pool is not None else None
-            records.check(digest=self.ledger is not None, public=shown)
+            records.check(digest=self.ledger is not None, public=self._compared())
         except BaseException:
             records.close()
             raise

@@ -5,6 +5,7 @@ import json
 import pickle
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from commands import with_overlap
 from mapl.cli import main
 from mapl.cli.inputs import Inputs
 from mapl.cli.output import errors_in_one_line
@@ -25,6 +27,7 @@ from mapl.records.schema import Column, Schema
 
 
 def run(*arguments: Any, code: int = 0) -> Any:
+    arguments = with_overlap(arguments)
     result = CliRunner().invoke(main, [str(argument) for argument in arguments])
     assert result.exit_code == code, result.output
     return result
@@ -403,8 +406,9 @@ def test_learn_shows_the_type_of_each_column(folder: Path, tmp_path: Path) -> No
     out = ("--out", tmp_path / "out", "--overwrite")
     message = run("learn", *files, *kwargs, *out).stderr
     assert "Numbers: age" in message
-    assert "Categories: town, name" in message
-    assert "differs in name" in message
+    assert "Categories: town\n" in message
+    assert "Left out, nearly every value differs: name" in message
+    assert "name" not in pd.read_parquet(tmp_path / "out" / "labels.parquet")
     left_out = "Records without a 'rich', if any, are left out"
     assert left_out in message
     private.dropna(subset="rich").to_csv(tmp_path / "private.csv", index=False)
@@ -677,10 +681,17 @@ def test_a_copy_of_the_private_file_is_not_public(tmp_path: Path) -> None:
     command = ("learn", tmp_path / "private.csv", "--target", "rich", "--epsilon", 4)
     command += ("--public", tmp_path / "public.parquet", "--classes", "no,yes")
     command += ("--teachers", 9, "--drop", "person", "--out", tmp_path / "out")
-    message = run(*command, code=2).stderr
-    assert "permit it with --allow-overlap" in message
-    assert not (tmp_path / "out").exists()
+    for kept in (600, 1):
+        public = frame[:kept].drop(columns="rich")
+        other = public.assign(income=np.random.default_rng(1).normal(size=kept))
+        pd.concat([public, other]).to_parquet(tmp_path / "public.parquet")
+        done = CliRunner().invoke(main, list(map(str, command)))
+        assert done.exit_code == 2
+        assert "pass allow_overlap=True" in done.stderr
+        assert not (tmp_path / "out").exists()
     run(*command, "--allow-overlap")
+    assumed = json.loads((tmp_path / "out" / "certificate.json").read_text())["public"]
+    assert "the features of those people are published" in assumed["assumed"]
 
 
 def odd_file(folder: Path) -> Path:
@@ -859,7 +870,8 @@ def test_a_model_that_crashes_does_so_apart(
     assert set(found["labels"]) == {"no", "yes"}
     assert found["classes"] == ["no", "yes"]
     np.testing.assert_allclose(np.sum(found["shares"], axis=0), 1)
-    given, said = io.BytesIO(), io.BytesIO()
+    given, said, data = io.BytesIO(), io.BytesIO(), path.read_bytes()
+    apart._send(given, data)
     apart._send(given, pickle.dumps(records))
     given.seek(0)
     apart.answer_all(path, given, said)
@@ -867,27 +879,27 @@ def test_a_model_that_crashes_does_so_apart(
     assert json.loads(apart._receive(said) or b"")["columns"] == ["age", "town"]
     assert json.loads(apart._receive(said) or b"")["labels"] == found["labels"]
     many = pd.concat([records] * 2000)
-    with apart.ModelApart(path) as running:
+    with apart.ModelApart(path, data) as running:
         running._process.kill()
         running._process.wait()
         with pytest.raises(CertificateError, match="crashed, or took too long"):
             running.predict(many)
-    with apart.ModelApart(path) as running:
+    with apart.ModelApart(path, data) as running:
         running._process.kill()
         with pytest.raises(CertificateError, match="crashed, or took too long"):
             running.predict(records)
     monkeypatch.setattr(apart, "command", starts("import os; os.abort()"))
     with (
         pytest.raises(CertificateError, match="crashed, or took too long"),
-        apart.ModelApart(path),
+        apart.ModelApart(path, data),
     ):
         pass
     said_badly = "import os; os.write(1, b'\\3' + bytes(7) + b'{[x')"
     monkeypatch.setattr(apart, "command", starts(said_badly))
-    with pytest.raises(CertificateError, match="crashed"), apart.ModelApart(path):
+    with pytest.raises(CertificateError, match="crashed"), apart.ModelApart(path, data):
         pass
     monkeypatch.setattr(apart, "command", starts("import os; os.write(1, b'x' * 8)"))
-    with pytest.raises(CertificateError, match="crashed"), apart.ModelApart(path):
+    with pytest.raises(CertificateError, match="crashed"), apart.ModelApart(path, data):
         pass
     broken = records.assign(age="x").drop(columns="town")
     with pytest.raises(CertificateError, match="fails on these records"):
@@ -922,4 +934,74 @@ def test_a_test_file_of_other_classes_has_no_score(
     more = ("--classes-from-data", "--test", tmp_path / "test.csv")
     message = learn(folder, tmp_path / "out", *more, code=2).stderr
     assert "none of the classes" in message
+    assert (tmp_path / "out" / "model.skops").exists()
+
+
+# Scores and baselines ---------------------------------------------------------------
+
+
+def with_ids(folder: Path) -> dict[str, Path]:
+    """Records with an ID column, a schema that knows it, and public ones."""
+    frame = table(3000, 1).assign(income=np.random.default_rng(1).normal(size=3000))
+    frame["id"] = [f"P{i:05}" for i in range(3000)]
+    frame["town"] = frame["town"].where(frame["age"] > 20)
+    found = {name: folder / f"{name}.csv" for name in ("private", "test", "public")}
+    frame.to_csv(found["private"], index=False)
+    frame[:500].to_csv(found["test"], index=False)
+    other = frame[:300].assign(income=np.random.default_rng(2).normal(size=300))
+    other.drop(columns="rich").to_csv(found["public"], index=False)
+    found["schema"] = folder / "schema.json"
+    columns: dict[str, Any] = {
+        "age": {"kind": "integer", "range": [0, 120]},
+        "income": {"kind": "number", "range": [-4, 4]},
+        "town": {"kind": "category", "categories": ["York", "Bath", "Ely"]},
+        "id": {"kind": "text"},
+    }
+    found["schema"].write_text(json.dumps({"columns": columns}))
+    return found
+
+
+@pytest.mark.parametrize("kind", ["schema", "public"])
+def test_a_baseline_leaves_out_what_the_model_leaves_out(
+    kind: str, tmp_path: Path
+) -> None:
+    """An ID column once became a code a record: 16 GB for 30,000 of them."""
+    files = with_ids(tmp_path)
+    command = ("learn", files["private"], f"--{kind}", files[kind], "--target", "rich")
+    command += ("--classes", "no,yes", "--epsilon", 4, "--test", files["test"])
+    done = run(*command, "--baseline", "--json", "--out", tmp_path / "out")
+    found = json.loads(done.stdout)
+    assert found["without_privacy_PRIVATE_accuracy"] > 0.9
+    assert "Released: epsilon" in done.stderr
+    labels = pd.read_parquet(tmp_path / "out" / "labels.parquet")
+    assert kind == "schema" or "id" not in labels
+    assert labels.get("id", labels["label"][:0]).isna().all()  # of made-up records
+    assert "P00001" not in (tmp_path / "out" / "report.html").read_text()
+    with zipfile.ZipFile(tmp_path / "out" / "model.skops") as parts:
+        assert not any(b"P0000" in parts.read(name) for name in parts.namelist())
+
+
+def test_what_can_fail_fails_before_the_charge_or_after_the_summary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = with_ids(tmp_path)
+    url = f"sqlite:///{tmp_path}/budget.db"
+    run("ledger", "create", url, "--dataset", "d", "--epsilon", 9, "--delta", 1e-4)
+    command = ("learn", files["private"], "--schema", files["schema"], "--target")
+    command += ("rich", "--classes", "no,yes", "--epsilon", 1, "--test", files["test"])
+    command += ("--ledger", url, "--dataset", "d", "--json", "--out", tmp_path / "out")
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mapl.cli.learn.baseline_score", fails)
+        assert "MemoryError" in run(*command, "--baseline", code=1).stderr
+    shown = json.loads(run("ledger", "show", url, "--json").stdout)
+    assert shown["datasets"][0]["epsilon_spent"] == 0
+    with monkeypatch.context() as patch:
+        patch.setattr("mapl.cli.learn.score_model", fails)
+        done = run(*command, code=1)
+    assert json.loads(done.stdout)["epsilon"] <= 1
+    assert "Released: epsilon 0.99" in done.stderr
     assert (tmp_path / "out" / "model.skops").exists()

@@ -13,6 +13,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
 import mapl
+from commands import with_overlap
 from mapl import Budget, BudgetExceededError, ParameterError, PrivateClassifier
 from mapl.cli import main
 from mapl.errors import CertificateError, PrivacyWarning
@@ -22,6 +23,7 @@ from mapl.publish.loading import PublishedModel
 
 
 def run(*args: Any, code: int = 0) -> Any:
+    args = with_overlap(args)
     found = CliRunner().invoke(main, [str(arg) for arg in args])
     assert found.exit_code == code, found.output
     assert "Traceback" not in found.output
@@ -328,7 +330,7 @@ def fitted(**kwargs: Any) -> tuple[Any, Any]:
     X = rng.normal(size=(2500, 3))
     y = (X[:, 0] + 0.3 * rng.normal(size=2500) > 0).astype(int)
     model = PrivateClassifier(epsilon=2, classes=[0, 1], random_state=0, **kwargs)
-    return model.fit(X[:2000], y[:2000], X_public=X[2000:]), X
+    return model.fit(X[:2000], y[:2000], X_public=X[2000:], allow_overlap=True), X
 
 
 def test_a_fitted_model_is_saved_and_loaded(tmp_path: Path) -> None:
@@ -428,7 +430,7 @@ def test_parameters_that_protect_nobody_are_warned_of(params: Any) -> None:
     X = np.random.default_rng(0).normal(size=(300, 2))
     model = PrivateClassifier(classes=[0, 1], **params)
     with pytest.raises(PrivacyWarning, match=r"protects hardly|is large"):
-        model.fit(X, (X[:, 0] > 0).astype(int), X_public=X)
+        model.fit(X, (X[:, 0] > 0).astype(int), X_public=X, allow_overlap=True)
 
 
 def test_more_teachers_than_records_are_warned_of() -> None:
@@ -441,7 +443,7 @@ def test_more_teachers_than_records_are_warned_of() -> None:
         classes=[0, 1],
     )
     with pytest.warns(UserWarning, match="more teachers"):
-        model.fit(X, (X[:, 0] > 0).astype(int), X_public=X)
+        model.fit(X, (X[:, 0] > 0).astype(int), X_public=X, allow_overlap=True)
 
 
 def test_a_sparse_vector_that_would_withhold_everything_is_refused() -> None:
@@ -450,7 +452,7 @@ def test_a_sparse_vector_that_would_withhold_everything_is_refused() -> None:
         LogisticRegression(), mechanism="sparse-vector", n_teachers=50, classes=[0, 1]
     )
     with pytest.raises(ParameterError, match="would withhold every answer"):
-        model.fit(X, (X[:, 0] > 0).astype(int), X_public=X)
+        model.fit(X, (X[:, 0] > 0).astype(int), X_public=X, allow_overlap=True)
 
 
 def test_what_a_fit_would_run_is_foreseen_from_public_values() -> None:
@@ -476,9 +478,9 @@ def test_weights_of_records_are_refused_with_the_reason() -> None:
     y = (X[:, 0] > 0).astype(int)
     model = PrivateClassifier(classes=[0, 1])
     with pytest.raises(ParameterError, match="as much more noise"):
-        model.fit(X, y, X_public=X, sample_weight=np.ones(300))
+        model.fit(X, y, X_public=X, allow_overlap=True, sample_weight=np.ones(300))
     with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
-        model.fit(X, y, X_public=X, colour="red")
+        model.fit(X, y, X_public=X, allow_overlap=True, colour="red")
 
 
 @pytest.mark.parametrize(
@@ -488,10 +490,13 @@ def test_generators_seed_a_fit(make: Any) -> None:
     X = np.random.default_rng(0).normal(size=(300, 2))
     y, rng = (X[:, 0] > 0).astype(int), make(3)
     model = PrivateClassifier(classes=[0, 1], random_state=rng)
-    seeds = [model.fit(X, y, X_public=X)._seed for _ in range(2)]
+    seeds = [model.fit(X, y, X_public=X, allow_overlap=True)._seed for _ in range(2)]
     assert seeds[0] != seeds[1]
     assert (
-        model.set_params(random_state=make(3)).fit(X, y, X_public=X)._seed == seeds[0]
+        model.set_params(random_state=make(3))
+        .fit(X, y, X_public=X, allow_overlap=True)
+        ._seed
+        == seeds[0]
     )
 
 
@@ -500,10 +505,12 @@ def test_public_columns_may_be_in_any_order() -> None:
     X = pd.DataFrame(rng.normal(size=(3000, 3)) * [1, 50, 1], columns=list("abc"))
     y = (X["a"] > 0).astype(int)
     model = PrivateClassifier(classes=[0, 1], epsilon=3)
-    model.fit(X[:2000], y[:2000], X_public=X[2000:][["c", "b", "a"]])
+    model.fit(
+        X[:2000], y[:2000], X_public=X[2000:][["c", "b", "a"]], allow_overlap=True
+    )
     assert model.score(X, y) > 0.9
     with pytest.raises(ParameterError, match="does not go with X"):
-        model.fit(X, y, X_public=X.rename(columns={"a": "z"}))
+        model.fit(X, y, X_public=X.rename(columns={"a": "z"}), allow_overlap=True)
 
 
 def test_what_refits_a_model_is_warned_of() -> None:
@@ -670,10 +677,10 @@ def test_public_points_that_are_none_are_refused() -> None:
     twice = pd.concat([X, X], axis=1)
     model = PrivateClassifier(classes=[0, 1])
     with pytest.raises(ParameterError, match="at least one record"):
-        model.fit(X, [0, 1], X_public=X[:0])
+        model.fit(X, [0, 1], X_public=X[:0], allow_overlap=True)
     with pytest.raises(ParameterError, match="two columns of one name"):
-        model.fit(X, [0, 1], X_public=twice)
-    with pytest.warns(PrivacyWarning, match="X_public is X itself"):
+        model.fit(X, [0, 1], X_public=twice, allow_overlap=True)
+    with pytest.raises(ParameterError, match="that are private records, too"):
         model.fit(X, [0, 1], X_public=X)
 
 
@@ -685,9 +692,13 @@ def test_an_index_in_another_order_is_refused(name: str) -> None:
     given[name] = given[name].sample(frac=1, random_state=1)
     model = PrivateClassifier(classes=[0, 1])
     with pytest.raises(ParameterError, match=f"{name} has the index of X in another"):
-        model.fit(X, given["y"], groups=given["groups"], X_public=X[:20])
+        model.fit(
+            X, given["y"], groups=given["groups"], X_public=X[:20], allow_overlap=True
+        )
     given[name].index = range(100, 150)  # other labels are nobody's business
-    model.fit(X, given["y"], groups=given["groups"], X_public=X[:20])
+    model.fit(
+        X, given["y"], groups=given["groups"], X_public=X[:20], allow_overlap=True
+    )
 
 
 def test_a_loaded_model_has_a_score(learned: Path, folder: Path) -> None:

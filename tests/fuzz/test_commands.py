@@ -18,6 +18,7 @@ from cases import fuzzed
 from click.testing import CliRunner
 from hypothesis import strategies as st
 
+from commands import with_overlap
 from mapl.cli import main
 from mapl.publish import apart, certificate
 
@@ -26,6 +27,7 @@ SECRET = "s3cr3t"
 
 def run(*arguments: Any) -> Any:
     """Run a command; it ends by itself, with a known exit code."""
+    arguments = with_overlap(arguments)
     result = CliRunner().invoke(main, [str(argument) for argument in arguments])
     assert result.exception is None or isinstance(result.exception, SystemExit), result
     assert result.exit_code in (0, 2, 3, 4), (result.exit_code, result.output)
@@ -102,9 +104,9 @@ def test_models(folder: Path, edits: Any, model: str) -> None:
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(folder / model, target)
     path = target / "model.skops"
-    path.write_bytes(mutated(path.read_bytes(), edits))
     table = pickle.dumps(pd.read_csv(folder / "public.csv", dtype=str))
-    given = io.BytesIO(struct.pack("<Q", len(table)) + table)
+    sent = mutated(path.read_bytes(), edits), table
+    given = io.BytesIO(b"".join(struct.pack("<Q", len(one)) + one for one in sent))
     said = io.BytesIO()
     apart.answer_all(path, given, said)  # as in the process that `mapl predict` starts
     (size,) = struct.unpack("<Q", said.getvalue()[:8])

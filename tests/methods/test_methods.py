@@ -44,8 +44,12 @@ def model(**kwargs: Any) -> PrivateClassifier:
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_the_default_learns_and_costs_what_it_says(n_classes: int) -> None:
     X, y, pool, X_test, y_test = numbers(n_classes)
-    fitted = model(classes=range(n_classes)).fit(X, y, X_public=pool)
-    votes = model(classes=range(n_classes), method="votes").fit(X, y, X_public=pool)
+    fitted = model(classes=range(n_classes)).fit(
+        X, y, X_public=pool, allow_overlap=True
+    )
+    votes = model(classes=range(n_classes), method="votes").fit(
+        X, y, X_public=pool, allow_overlap=True
+    )
     assert fitted.method_ == "moments"
     assert fitted.score(X_test, y_test) > max(0.75, votes.score(X_test, y_test) - 0.02)
     assert 1.9 < accounting.epsilon(fitted.events_, delta=1e-5) <= 2
@@ -57,7 +61,9 @@ def test_the_default_learns_and_costs_what_it_says(n_classes: int) -> None:
 
 def test_probabilities_are_calibrated() -> None:
     X, y, pool, X_test, y_test = numbers(4)
-    fitted = model(classes=range(4), epsilon=8).fit(X, y, X_public=pool)
+    fitted = model(classes=range(4), epsilon=8).fit(
+        X, y, X_public=pool, allow_overlap=True
+    )
     shares = fitted.predict_proba(X_test)
     found = log_loss(y_test, shares)
     for temperature in (0.6, 1.6):
@@ -97,7 +103,9 @@ def test_records_of_every_kind(form: Any) -> None:
     private, y = table(1500, 0)
     public, _ = table(400, 1)
     other, truth = table(300, 2)
-    fitted = model(epsilon=4).fit(form(private), y, X_public=form(public))
+    fitted = model(epsilon=4).fit(
+        form(private), y, X_public=form(public), allow_overlap=True
+    )
     assert fitted.score(form(other), truth) > 0.7
 
 
@@ -105,14 +113,18 @@ def test_many_columns_are_projected() -> None:
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 2500)
     X = rng.normal(size=(2500, 120)) + y[:, None] * np.linspace(0, 0.6, 120)
-    fitted = model(epsilon=4).fit(X[:1500], y[:1500], X_public=X[1500:2000])
+    fitted = model(epsilon=4).fit(
+        X[:1500], y[:1500], X_public=X[1500:2000], allow_overlap=True
+    )
     assert fitted.score(X[2000:], y[2000:]) > 0.9
 
 
 def test_a_whole_person_is_protected_where_there_are_groups() -> None:
     X, y, pool, X_test, y_test = numbers()
     people = np.arange(len(X)) // 4
-    fitted = model(epsilon=4).fit(X, y, X_public=pool, groups=people)
+    fitted = model(epsilon=4).fit(
+        X, y, X_public=pool, allow_overlap=True, groups=people
+    )
     assert fitted.certificate_["unit"] == "all records of one group"
     assert fitted.score(X_test, y_test) > 0.8
 
@@ -140,16 +152,18 @@ def rare(n: int = 6000) -> tuple[Any, Any]:
 def test_rare_classes_are_ranked_and_found_where_asked_for() -> None:
     X, y = rare()
     parts = (X[:4000], y[:4000]), X[4000:5000], X[5000:], y[5000:]
-    plain = model(epsilon=4).fit(*parts[0], X_public=parts[1])
+    plain = model(epsilon=4).fit(*parts[0], X_public=parts[1], allow_overlap=True)
     auc = roc_auc_score(parts[3], plain.predict_proba(parts[2])[:, 1])
     assert auc > 0.75
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         balanced = model(epsilon=4, class_weight="balanced")
-        balanced.fit(*parts[0], X_public=parts[1])
+        balanced.fit(*parts[0], X_public=parts[1], allow_overlap=True)
     found = balanced.predict(parts[2])
     assert found[parts[3] == 1].mean() > 0.5
-    by_hand = model(epsilon=4, class_weight={1: 30.0}).fit(*parts[0], X_public=parts[1])
+    by_hand = model(epsilon=4, class_weight={1: 30.0}).fit(
+        *parts[0], X_public=parts[1], allow_overlap=True
+    )
     assert by_hand.predict(parts[2]).mean() > plain.predict(parts[2]).mean()
 
 
@@ -157,7 +171,7 @@ def test_rare_classes_are_ranked_and_found_where_asked_for() -> None:
 def test_a_class_that_no_public_point_gets_is_named() -> None:
     X, y, pool, *_ = numbers()
     with pytest.warns(UserWarning, match="No public point gets class 2: it is rare"):
-        model(classes=[0, 1, 2]).fit(X, y, X_public=pool)
+        model(classes=[0, 1, 2]).fit(X, y, X_public=pool, allow_overlap=True)
 
 
 @pytest.mark.parametrize(
@@ -167,9 +181,13 @@ def test_a_class_that_no_public_point_gets_is_named() -> None:
 )
 def test_teachers_do_no_harm_whatever_they_know(estimator: Any) -> None:
     X, y, pool, X_test, y_test = numbers()
-    alone = model(epsilon=4).fit(X, y, X_public=pool).score(X_test, y_test)
+    alone = (
+        model(epsilon=4)
+        .fit(X, y, X_public=pool, allow_overlap=True)
+        .score(X_test, y_test)
+    )
     both = model(estimator=estimator, epsilon=4, n_teachers=30)
-    both.fit(X, y, X_public=pool)
+    both.fit(X, y, X_public=pool, allow_overlap=True)
     assert both.method_ == "both"
     assert both.score(X_test, y_test) > alone - 0.03
     assert 3.9 < accounting.epsilon(both.events_, delta=1e-5) <= 4
@@ -181,7 +199,7 @@ def test_a_student_learns_what_was_published(estimator: Any) -> None:
     X, y, pool, X_test, y_test = numbers()
     student = DecisionTreeClassifier(max_depth=6)
     fitted = model(estimator=estimator, student=student, n_teachers=20)
-    fitted.fit(X, y, X_public=pool)
+    fitted.fit(X, y, X_public=pool, allow_overlap=True)
     assert isinstance(fitted.student_, DecisionTreeClassifier)
     assert fitted.score(X_test, y_test) > 0.7
 
@@ -196,7 +214,7 @@ def test_a_published_model_loads_without_running_anything(
     if estimator is not None:
         columns = ["age"]
         private, public = private[columns].fillna(0), public[columns].fillna(0)
-    fitted.fit(private, y, X_public=public)
+    fitted.fit(private, y, X_public=public, allow_overlap=True)
     write_bundle(tmp_path, fitted.student_, fitted, public)
     loaded = load_model(tmp_path / "model.skops")
     np.testing.assert_array_equal(loaded.predict(public), fitted.predict(public))
@@ -208,7 +226,7 @@ def test_a_plan_for_sums_is_run_as_planned() -> None:
         n_records=4000, n_queries=1000, n_classes=2, epsilon=1, delta=1e-5
     ).setting()
     assert setting.name == "moments"
-    fitted = model(plan=setting, epsilon=1).fit(X, y, X_public=pool)
+    fitted = model(plan=setting, epsilon=1).fit(X, y, X_public=pool, allow_overlap=True)
     assert fitted.events_ == [setting.event]
     hopeless = plan(n_records=30, n_queries=10, n_classes=2, epsilon=0.01, delta=1e-5)
     assert hopeless.recommended is None
@@ -230,7 +248,7 @@ def test_a_plan_for_sums_is_run_as_planned() -> None:
 def test_misuse_says_what_to_do(kwargs: dict[str, Any], message: str) -> None:
     X, y, pool, *_ = numbers(n=100)
     with pytest.raises(ParameterError, match=message):
-        model(**kwargs).fit(X, y, X_public=pool)
+        model(**kwargs).fit(X, y, X_public=pool, allow_overlap=True)
 
 
 def test_where_no_features_can_be_made_there_are_votes(
@@ -242,9 +260,9 @@ def test_where_no_features_can_be_made_there_are_votes(
     monkeypatch.setattr(moments.FeatureMap, "of", fails)
     X, y, pool, *_ = numbers(n=500)
     fitted = model(estimator=LogisticRegression(), n_teachers=10)
-    assert fitted.fit(X, y, X_public=pool).method_ == "votes"
+    assert fitted.fit(X, y, X_public=pool, allow_overlap=True).method_ == "votes"
     with pytest.raises(ParameterError, match="odd objects Use method='votes'"):
-        model().fit(X, y, X_public=pool)
+        model().fit(X, y, X_public=pool, allow_overlap=True)
 
 
 def test_of_very_many_public_points_some_are_used(
@@ -252,25 +270,31 @@ def test_of_very_many_public_points_some_are_used(
 ) -> None:
     monkeypatch.setattr(moments, "_MOST_POINTS", 300)
     X, y, pool, X_test, y_test = numbers()
-    fitted = model().fit(X, y, X_public=pool)
+    fitted = model().fit(X, y, X_public=pool, allow_overlap=True)
     assert fitted.soft_labels_.shape == (1000, 2)
     assert fitted.score(X_test, y_test) > 0.8
 
 
 def test_no_records_and_unknown_labels_are_a_fit_like_any_other() -> None:
     X, y, pool, *_ = numbers(n=600)
-    empty = model(on_invalid="drop").fit(X[:0], y[:0], X_public=pool)
+    empty = model(on_invalid="drop").fit(
+        X[:0], y[:0], X_public=pool, allow_overlap=True
+    )
     assert empty.predict(pool).shape == (1000,)
-    dropped = model(on_invalid="drop").fit(X, np.where(y, 7, y), X_public=pool)
+    dropped = model(on_invalid="drop").fit(
+        X, np.where(y, 7, y), X_public=pool, allow_overlap=True
+    )
     assert dropped.predict(pool).shape == (1000,)
 
 
 def test_persons_are_protected_at_a_small_epsilon_too() -> None:
     X, y, pool, *_ = numbers(n=400)
     groups = np.arange(400) // 4
-    model(epsilon=0.01, delta=1e-6).fit(X, y, X_public=pool, groups=groups)
+    model(epsilon=0.01, delta=1e-6).fit(
+        X, y, X_public=pool, allow_overlap=True, groups=groups
+    )
     with pytest.raises(ParameterError, match=r"at least about 0\.001"):
-        model(epsilon=1e-5).fit(X, y, X_public=pool)
+        model(epsilon=1e-5).fit(X, y, X_public=pool, allow_overlap=True)
 
 
 def test_classes_look_rare_by_evidence_only() -> None:

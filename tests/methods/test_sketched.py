@@ -112,11 +112,11 @@ def test_a_person_may_have_several_records() -> None:
 
 
 def test_public_records_refine_or_take_over() -> None:
-    few = model().fit(X, Y, X_public=X_TEST[:100])
+    few = model().fit(X, Y, X_public=X_TEST[:100], allow_overlap=True)
     assert few.n_public_ == 100
     assert hasattr(few, "made_up_points_")
     assert "schema, X_public" in few.certificate_["public"]["assumed"]
-    many = model().fit(X, Y, X_public=X_TEST)
+    many = model().fit(X, Y, X_public=X_TEST, allow_overlap=True)
     assert not hasattr(many, "made_up_points_")
     assert many.score(X_TEST, Y_TEST) > 0.7
 

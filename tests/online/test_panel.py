@@ -153,7 +153,9 @@ def test_a_published_model_may_be_the_guess(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/budget.db"
     panel = make_panel(tmp_path / "panel", url)
     model = PrivateClassifier(epsilon=2, classes=["no", "yes"])
-    model.fit(DATA[["a", "town"]], DATA["y"], X_public=POOL).save(tmp_path / "model")
+    model.fit(DATA[["a", "town"]], DATA["y"], X_public=POOL, allow_overlap=True).save(
+        tmp_path / "model"
+    )
     panel.open(epsilon=6, mechanism="dissent", guess=tmp_path / "model", queries=20)
     for _ in range(2):
         found = panel.ask(CLEAR)
@@ -161,12 +163,17 @@ def test_a_published_model_may_be_the_guess(tmp_path: Path) -> None:
     panel.close()
     other = PrivateClassifier(epsilon=2, classes=["high", "low"])
     labels = np.where(DATA["a"] > 0, "high", "low")
-    other.fit(DATA[["a", "town"]], labels, X_public=POOL).save(tmp_path / "other")
+    other.fit(DATA[["a", "town"]], labels, X_public=POOL, allow_overlap=True).save(
+        tmp_path / "other"
+    )
     with pytest.raises(ParameterError, match="classes of the panel"):
         panel.open(epsilon=1, mechanism="dissent", guess=tmp_path / "other")
     more = DATA.assign(b=DATA["a"] ** 2)
     model.fit(
-        more[["a", "b", "town"]], DATA["y"], X_public=POOL.assign(b=POOL["a"] ** 2)
+        more[["a", "b", "town"]],
+        DATA["y"],
+        X_public=POOL.assign(b=POOL["a"] ** 2),
+        allow_overlap=True,
     ).save(tmp_path / "more")
     with pytest.raises(ParameterError, match="needs the column 'b'"):
         panel.open(epsilon=1, mechanism="dissent", guess=tmp_path / "more")

@@ -53,7 +53,7 @@ def test_a_fit_opens_what_the_plan_shows(mechanism: str, n_classes: int) -> None
         mechanism=mechanism,
         classes=list(range(n_classes)),
         on_abstain="random",
-    ).fit(X, y, X_public=pool)
+    ).fit(X, y, X_public=pool, allow_overlap=True)
     assert model.events_ == [model.plan_.event] == [shown.event]
     assert model.plan_.settings.keys() == shown.settings.keys()
     assert model.certificate_["mechanism"] == mechanism
@@ -65,7 +65,7 @@ def test_a_plan_overrides_the_other_parameters(mechanism: str) -> None:
     setting = plan(**sizes(n_teachers=50)).setting(mechanism)
     model = PrivateClassifier(
         epsilon=5, n_teachers=9, plan=setting, classes=[0, 1], on_abstain="random"
-    ).fit(X, y, X_public=pool)
+    ).fit(X, y, X_public=pool, allow_overlap=True)
     assert model.plan_ is setting
     assert model.events_ == [setting.event]
     assert model.n_teachers_ == 50
@@ -84,7 +84,7 @@ def test_labels_are_predicted_as_they_are_given() -> None:
     X, y, pool = data()
     setting = plan(**sizes(teacher_error=0.12)).setting("dissent")
     model = PrivateClassifier(epsilon=4, plan=setting, classes=[0, 1], random_state=0)
-    model.fit(X, y, X_public=pool)
+    model.fit(X, y, X_public=pool, allow_overlap=True)
     given = int((model.public_labels_ != ABSTAIN).sum())
     assert abs(setting.expected_answers - given) < 0.05 * len(pool)
 
@@ -123,16 +123,16 @@ def test_a_plan_for_other_sizes_is_refused_before_anything_is_spent() -> None:
     setting = plan(**sizes()).setting()
     model = PrivateClassifier(epsilon=4, plan=setting, classes=[0, 1])
     with pytest.raises(ParameterError, match="plan is for 1,000 public points, got 9"):
-        model.fit(X, y, X_public=pool[:9])
+        model.fit(X, y, X_public=pool[:9], allow_overlap=True)
     model.set_params(classes=[0, 1, 2])
     with pytest.raises(ParameterError, match="plan is for 2 classes, got 3"):
-        model.fit(X, y, X_public=pool)
+        model.fit(X, y, X_public=pool, allow_overlap=True)
     model.set_params(classes=[0, 1], plan={"name": "dissent"})
     with pytest.raises(ParameterError, match=r"plan must be a setting.*got dict"):
-        model.fit(X, y, X_public=pool)
+        model.fit(X, y, X_public=pool, allow_overlap=True)
     model.set_params(epsilon=1, plan=setting)
     with pytest.raises(BudgetExceededError, match="Nothing was released"):
-        model.fit(X, y, X_public=pool)
+        model.fit(X, y, X_public=pool, allow_overlap=True)
 
 
 def test_a_plan_that_recommends_nothing_says_so() -> None:
@@ -186,7 +186,7 @@ def test_epsilon_limits_a_plan_with_a_ledger_too(tmp_path: Path) -> None:
         dataset="people",
     )
     with pytest.raises(BudgetExceededError, match=r"of epsilon 0\.5"):
-        model.fit(X, y, X_public=pool)
+        model.fit(X, y, X_public=pool, allow_overlap=True)
     assert ledger.balance("people").releases == 0
 
 

@@ -1,6 +1,8 @@
 import math
+import re
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -579,3 +581,20 @@ def test_far_tails_of_wide_sums_are_rounded_against_us(epsilon: float) -> None:
     assert exact > 0
     found = float(gaussian_curve(sigma, steps)(np.array([epsilon]))[0])
     assert found >= exact
+
+
+def test_replacing_a_record_costs_what_the_docs_say() -> None:
+    """Not twice the epsilon at the same delta: docs/guides/unit.md has the table."""
+    text = (Path(__file__).parents[2] / "docs" / "guides" / "unit.md").read_text()
+    rows = re.findall(r"^\| (?:epsilon|delta).*\|$", text, re.M)
+    given, at_delta, at_twice = (
+        [float(x) for x in row.strip("| ").split("|")[1:]] for row in rows
+    )
+    for epsilon, same, grown in zip(given, at_delta, at_twice, strict=True):
+        shift = gaussian_prices.gaussian_limit(epsilon=epsilon, delta=1e-5)
+        needed = gaussian_prices.gaussian_epsilon(4 * shift, delta=1e-5)
+        assert same == pytest.approx(needed, rel=0.01)
+        assert 2.1 < needed / epsilon < 2.4
+        twice = gaussian_shift_curve(2 * math.sqrt(shift), np.array([2 * epsilon]))[0]
+        assert grown == pytest.approx(twice, rel=0.03)
+        assert twice <= (1 + math.exp(epsilon)) * 1e-5  # what holds of any mechanism

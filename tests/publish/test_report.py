@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 from fractions import Fraction
 from importlib.resources import files
 from pathlib import Path
@@ -15,12 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.datasets import make_classification
 
+import mapl
 from mapl import CertificateError, ParameterError, PrivateClassifier
 from mapl.cli import main
 from mapl.privacy.events import GaussianEvent
 from mapl.publish import certificate
 from mapl.publish.conditions import Condition, events_of, fields_of
 from mapl.publish.report import FILES, Report
+from mapl.service.served import ServedModel
 
 SCHEMA = json.loads((files("mapl.data") / "report.schema.json").read_text())
 SCORE: dict[str, Any] = {
@@ -117,12 +120,8 @@ def test_used_budget_never_shows_as_more_than_all() -> None:
     "text", ["", "[]", "{}", '{"form": "mapl report/2"}', '{"form": "mapl report/1"}']
 )
 def test_what_is_no_report_is_refused(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "report.json"
-    path.write_text(text)
     with pytest.raises(CertificateError, match="not a report"):
-        Report.read_json(path)
-    with pytest.raises(CertificateError, match=r"has no report\.json"):
-        Report.read_json(tmp_path / "nothing" / "report.json")
+        Report.of_json(text.encode(), tmp_path / "report.json")
     with pytest.raises(CertificateError, match=r"holds no certificate\.json"):
         Report.read(tmp_path)
 
@@ -134,6 +133,7 @@ def holds(text: str, score: Any = SCORE, **changes: Any) -> bool:
     report = made(**changes)
     names = ("epsilon", "delta", "unit", "neighbours", "mechanism", "ledger", "public")
     signed = {name: getattr(report, name) for name in names} | {"signature": None}
+    signed["events"] = report.events
     fields = fields_of(signed, score)
     return Condition.parse(text).holds(fields, events_of({"events": report.events}))
 
@@ -267,9 +267,11 @@ def test_a_report_must_be_certified_and_say_the_same(
     certificate.write(
         certificate.with_files(signed, few), tmp_path / "certificate.json"
     )
-    done = run("check", tmp_path, "--that", "accuracy >= 0")
+    with pytest.raises(CertificateError, match="says nothing about report"):
+        Report.read(tmp_path)
+    done = run("check", tmp_path, "--that", "epsilon <= 2")
     assert done.exit_code == 2
-    assert "not covered" in done.stderr
+    assert "'README.md', which was not certified" in done.stderr
 
 
 def test_no_text_in_a_card_becomes_a_link() -> None:
@@ -299,7 +301,15 @@ def test_a_folder_is_checked_with_an_exit_code(folder: Path) -> None:
     done = run("check", folder, "--that", "epsilon <= 1", "--json")
     assert done.exit_code == 1
     one = {"condition": "epsilon <= 1", "holds": False, "found": epsilon}
-    assert json.loads(done.stdout) == {"holds": False, "conditions": [one]}
+    shown = json.loads(done.stdout)
+    (caution,) = shown.pop("cautions")
+    assert shown == {"holds": False, "conditions": [one]}
+    assert "which nothing here vouches for" in caution
+    assert caution in done.stderr
+    key = re.findall("key ([0-9a-f]{16})", caution)[0]
+    for sure in (("--that", f"key == {key}"), ("--public-key", public_key(folder))):
+        done = run("check", folder, "--that", "epsilon <= 2", *sure)
+        assert (done.exit_code, done.stderr) == (0, "")
     done = run("check", folder, "--that", "epsilon(1e-9) <= 1")
     assert "(it is 2." in done.stdout or "(it is 3." in done.stdout
     done = run("check", folder, "--that", "accuracy >= 0.1")
@@ -307,6 +317,87 @@ def test_a_folder_is_checked_with_an_exit_code(folder: Path) -> None:
     assert run("check", folder, "--that", "epsilon < =").exit_code == 2
     assert run("check", folder, "--that", "accuracy >= 0.5").exit_code == 1
     assert run("check", folder).exit_code == 2
+
+
+def public_key(folder: Path) -> Path:
+    """A file with the key that signed a folder."""
+    path = folder.with_name("holder.pub")
+    signed = certificate.read(folder / "certificate.json")
+    path.write_text(signed["signature"]["public_key"])
+    return path
+
+
+def signed_anew(folder: Path, made: Any, names: Any) -> None:
+    """Certify these files of a folder, with a valid signature."""
+    files = [folder / name for name in names]
+    made = certificate.with_files(made, files)
+    certificate.write(made, folder / "certificate.json")
+
+
+def test_a_signature_does_not_vouch_for_a_model_that_it_does_not_cover(
+    folder: Path, tmp_path: Path
+) -> None:
+    """However valid it is, and whoever's: the model may be anybody's."""
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    made = certificate.read(tmp_path / "certificate.json")
+    names = set(made["files"]) - {"model.skops"}
+    signed_anew(tmp_path, made, names)
+    key = public_key(tmp_path)
+    pd.DataFrame({"x": [1.0]}).to_csv(tmp_path.parent / "data.csv", index=False)
+    with pytest.raises(CertificateError, match="says nothing about model"):
+        mapl.load(tmp_path, public_key=key)
+    with pytest.raises(CertificateError, match="says nothing about model"):
+        ServedModel(tmp_path)
+    out = ("--out", tmp_path.parent / "predicted.csv")
+    command = ["predict", tmp_path, tmp_path.parent / "data.csv", *out]
+    done = CliRunner().invoke(main, list(map(str, command)))
+    assert (done.exit_code, "says nothing about model.skops" in done.stderr) == (
+        2,
+        True,
+    )
+    done = run("check", tmp_path, "--that", "epsilon <= 9", "--public-key", key)
+    assert (done.exit_code, "not certified" in done.stderr) == (2, True)
+
+
+def test_the_bytes_that_were_verified_are_loaded(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is exchanged after it was verified is not loaded."""
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    verify = certificate.verify
+
+    def then_exchange(*args: Any, **kwargs: Any) -> float:
+        found = verify(*args, **kwargs)
+        (tmp_path / "model.skops").write_bytes(b"another model")
+        return found
+
+    monkeypatch.setattr(certificate, "verify", then_exchange)
+    with pytest.raises(CertificateError, match="not the file that was certified"):
+        mapl.load(tmp_path)
+
+
+def test_a_certificate_without_a_release_satisfies_nothing(
+    folder: Path, tmp_path: Path
+) -> None:
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    old = certificate.read(tmp_path / "certificate.json")
+    made = certificate.make(
+        [],
+        delta=1e-5,
+        **certificate.protection(grouped=False),
+        **{name: old[name] for name in ("mechanism", "public", "ledger")},
+    )
+    signed_anew(tmp_path, made, old["files"])
+    for wanted in ("epsilon <= 9", "delta <= 1", "epsilon(1e-6) <= 9", "epsilon >= 0"):
+        done = run(
+            "check", tmp_path, "--that", wanted, "--public-key", public_key(tmp_path)
+        )
+        assert done.exit_code == 1
+        assert "the report has none" in done.stdout
+        assert "lists no release" in done.stderr
 
 
 def test_an_edited_folder_is_refused_whatever_is_asked(

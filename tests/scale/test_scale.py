@@ -16,6 +16,7 @@ from sklearn.base import clone
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 
+from commands import with_overlap
 from mapl import BudgetExceededError, Ledger, PrivateClassifier
 from mapl.cli import main
 from mapl.engines.local import LocalEngine
@@ -98,7 +99,9 @@ def learner() -> Any:
 def in_memory(model: PrivateClassifier, groups: str | None, pool: Any) -> Any:
     owners = None if groups is None else DATA[groups]
     columns = COLUMNS if pool is None else list(pool)
-    return clone(model).fit(DATA[columns], DATA["y"], X_public=pool, groups=owners)
+    return clone(model).fit(
+        DATA[columns], DATA["y"], X_public=pool, allow_overlap=True, groups=owners
+    )
 
 
 CASES = {
@@ -124,7 +127,7 @@ def test_what_is_published_is_the_same_bit_by_bit(
     pool = None if "schema" in case else POOL if case == "moments" else FEW
     expected = in_memory(model, groups, pool)
     found = clone(model).set_params(memory="60MB")
-    found.fit_files(files, target="y", groups=groups, X_public=pool)
+    found.fit_files(files, target="y", groups=groups, X_public=pool, allow_overlap=True)
     np.testing.assert_array_equal(found.soft_labels_, expected.soft_labels_)
     assert found.certificate_["unit"] == expected.certificate_["unit"]
     assert found.events_ == expected.events_
@@ -141,7 +144,7 @@ def test_workers_and_sizes_of_batches_change_nothing(
     )
     engine = KillsSome(workers)
     found = classifier(learner(), n_teachers=12, engine=engine)
-    found.fit_files(files, target="y", X_public=FEW)
+    found.fit_files(files, target="y", X_public=FEW, allow_overlap=True)
     np.testing.assert_array_equal(found.soft_labels_, expected.soft_labels_)
     assert engine.killed > 1
 
@@ -169,7 +172,9 @@ def test_csv_and_queries_are_the_same_records(files: str, tmp_path: Path) -> Non
     with closing(sqlite3.connect(tmp_path / "x.db")) as database:
         plain.to_sql("t", database, index=False)
     shown = [
-        classifier().fit_files(given, target="y", groups=groups, X_public=FEW)
+        classifier().fit_files(
+            given, target="y", groups=groups, X_public=FEW, allow_overlap=True
+        )
         for groups in (None, "who")
         for given in (
             tmp_path / "x.csv",
@@ -233,7 +238,9 @@ def test_a_file_that_changes_between_two_passes_is_noticed(
     monkeypatch.setattr(Summer, "gradient", change_first)
     model = classifier(method="moments")
     with pytest.raises(ParameterError, match="changed during the fit"):
-        model.fit_files(path, target="y", X_public=FEW[["a", "b", "c"]])
+        model.fit_files(
+            path, target="y", X_public=FEW[["a", "b", "c"]], allow_overlap=True
+        )
 
 
 def table_writer(path: Path, ending: str = "") -> Any:
@@ -244,6 +251,7 @@ def table_writer(path: Path, ending: str = "") -> Any:
 
 def read(model: PrivateClassifier, files: Any, groups: str | None = None) -> Any:
     model._begin(streamed=True)
+    model._allow_overlap = True
     return model._read_files(files, target="y", groups=groups, X_public=FEW)
 
 
@@ -282,10 +290,10 @@ def test_a_bad_record_stops_a_fit_before_it_is_charged(
     bad.to_parquet(Path(files).parent / "9.parquet", index=False)
     model = classifier(ledger=url, dataset="d")
     with pytest.raises(ParameterError, match="y holds a label"):
-        model.fit_files(files, target="y", X_public=POOL)
+        model.fit_files(files, target="y", X_public=POOL, allow_overlap=True)
     (Path(files).parent / "9.parquet").write_bytes(b"PAR1")
     with pytest.raises(ParameterError, match=r"9.parquet cannot be read"):
-        model.fit_files(files, target="y", X_public=POOL)
+        model.fit_files(files, target="y", X_public=POOL, allow_overlap=True)
     assert Ledger(url).balance("d").epsilon_spent == 0
     assert list((state / "spool").iterdir()) == []
     (Path(files).parent / "9.parquet").unlink()
@@ -293,15 +301,23 @@ def test_a_bad_record_stops_a_fit_before_it_is_charged(
     DATA[:100].to_csv(lines, index=False)
     lines.write_text(lines.read_text() + "1,2\n")
     with pytest.raises(ParameterError, match="line that cannot be read"):
-        classifier().fit_files(lines, target="y", X_public=POOL)
+        classifier().fit_files(lines, target="y", X_public=POOL, allow_overlap=True)
     dropped = classifier(on_invalid="drop")
-    dropped.fit_files(lines, target="y", X_public=POOL)
+    dropped.fit_files(lines, target="y", X_public=POOL, allow_overlap=True)
     nothing = DATA[:0]
     nothing.to_parquet(tmp_path / "0.parquet", index=False)
     with pytest.raises(ParameterError, match="nothing to learn from"):
-        classifier().fit_files(tmp_path / "0.parquet", target="y", X_public=POOL)
+        classifier().fit_files(
+            tmp_path / "0.parquet", target="y", X_public=POOL, allow_overlap=True
+        )
     again = classifier(learner(), n_teachers=5, on_invalid="drop")
-    again.fit_files(tmp_path / "0.parquet", target="y", groups="who", X_public=FEW)
+    again.fit_files(
+        tmp_path / "0.parquet",
+        target="y",
+        groups="who",
+        X_public=FEW,
+        allow_overlap=True,
+    )
 
 
 def ledger(tmp_path: Path) -> str:
@@ -315,13 +331,15 @@ def test_a_ledger_is_charged_once(files: str, tmp_path: Path) -> None:
     shown = []
     for _ in range(2):
         model = classifier(learner(), n_teachers=12, ledger=url, dataset="d")
-        model.fit_files(files, target="y", groups="who", X_public=FEW)
+        model.fit_files(
+            files, target="y", groups="who", X_public=FEW, allow_overlap=True
+        )
         shown.append(model)
     assert [model.paid_before_ for model in shown] == [False, True]
     np.testing.assert_array_equal(shown[0].soft_labels_, shown[1].soft_labels_)
     with pytest.raises(BudgetExceededError):
         classifier(epsilon=1.2, ledger=url, dataset="d").fit_files(
-            files, target="y", X_public=FEW
+            files, target="y", X_public=FEW, allow_overlap=True
         )
 
 
@@ -352,7 +370,7 @@ if int(teachers):
     learner = Schema.of(pool).encoding_pipeline(LogisticRegression())
 model = PrivateClassifier(learner, classes=[0, 1], random_state=0, ledger=url,
     dataset="d", n_teachers=int(teachers) or "auto", memory="60MB")
-model.fit_files(files, target="y", X_public=pool)
+model.fit_files(files, target="y", X_public=pool, allow_overlap=True)
 """
 
 
@@ -372,11 +390,13 @@ def test_other_parts_do_not_take_the_results_of_a_killed_fit(
     files: str, tmp_path: Path
 ) -> None:
     """The same records in files of other names: each counts once."""
-    expected = classifier().fit_files(files, target="y", X_public=FEW)
+    expected = classifier().fit_files(
+        files, target="y", X_public=FEW, allow_overlap=True
+    )
     url = kill_after(2, files, tmp_path)
     (Path(files).parent / "0.parquet").rename(Path(files).parent / "9.parquet")
     model = classifier(ledger=url, dataset="d")
-    model.fit_files(files, target="y", X_public=FEW)
+    model.fit_files(files, target="y", X_public=FEW, allow_overlap=True)
     assert model.paid_before_
     np.testing.assert_array_equal(model.soft_labels_, expected.soft_labels_)
 
@@ -386,10 +406,10 @@ def test_other_buckets_do_not_take_the_votes_of_a_killed_fit(
     files: str, tmp_path: Path
 ) -> None:
     expected = classifier(learner(), n_teachers=12)
-    expected.fit_files(files, target="y", X_public=FEW)
+    expected.fit_files(files, target="y", X_public=FEW, allow_overlap=True)
     url = kill_after(2, files, tmp_path, teachers=12)
     model = classifier(learner(), n_teachers=12, ledger=url, dataset="d", n_jobs=3)
-    model.fit_files(files, target="y", X_public=FEW)
+    model.fit_files(files, target="y", X_public=FEW, allow_overlap=True)
     np.testing.assert_array_equal(model.soft_labels_, expected.soft_labels_)
 
 
@@ -445,7 +465,7 @@ def test_a_killed_fit_goes_on_from_its_last_finished_task(
 
     monkeypatch.setattr(streamed._Finished, "load", counted)
     model = classifier(ledger=url, dataset="d")
-    model.fit_files(files, target="y", X_public=FEW)
+    model.fit_files(files, target="y", X_public=FEW, allow_overlap=True)
     assert model.paid_before_
     assert reused[0] > 0
     assert list((state / "spool").iterdir()) == []
@@ -481,7 +501,9 @@ def test_a_spool_is_encrypted_private_and_removed(
     private.to_parquet(tmp_path / "x.parquet", index=False)
     pool = FEW.assign(c=[secret, "x", "y"] * 400)
     model = classifier(learner(), n_teachers=4, spool=tmp_path / "own")
-    model.fit_files(tmp_path / "x.parquet", target="y", X_public=pool)
+    model.fit_files(
+        tmp_path / "x.parquet", target="y", X_public=pool, allow_overlap=True
+    )
     assert sum(map(len, seen)) > 10_000
     assert not any(secret.encode() in data for data in seen)
     assert list((tmp_path / "own").iterdir()) == []
@@ -538,18 +560,30 @@ def test_work_inside_other_work_has_a_line_below_it(
 
 
 def test_shared_features_are_noticed(files: str) -> None:
-    model = classifier()
-    model._refuses_overlap = True
-    with pytest.raises(ParameterError, match="Most of the public records"):
-        model.fit_files(files, target="y", X_public=POOL)
     other = POOL.assign(a=np.random.default_rng(5).normal(size=len(POOL)))
-    model.fit_files(files, target="y", X_public=other)
+    one = pd.concat([other, POOL[:1]], ignore_index=True)
+    for estimator in (None, learner()):
+        model = classifier(estimator, n_teachers=4)
+        columns = COLUMNS if estimator is None else list(FEW)
+        for shared in (POOL, one):
+            with pytest.raises(ParameterError, match="that are private records, too"):
+                model.fit_files(files, target="y", X_public=shared[columns])
+            with pytest.raises(ParameterError, match="that are private records, too"):
+                model.fit(DATA[columns], DATA["y"], X_public=shared[columns])
+        assert not hasattr(model, "certificate_")
+    model.fit_files(files, target="y", X_public=other[list(FEW)])
+    assert "X_public" in model.certificate_["public"]["assumed"]
+    assert "allow_overlap" not in model.certificate_["public"]["assumed"]
+    model.fit_files(files, target="y", X_public=FEW, allow_overlap=True)
+    assert "features of those people" in model.certificate_["public"]["assumed"]
 
 
 def test_a_learner_that_cannot_read_gaps_is_told_so(files: str) -> None:
     plain = classifier(LogisticRegression(), n_teachers=4)
     with pytest.raises(ParameterError, match="takes no missing values"):
-        plain.fit_files(files, target="y", X_public=FEW[["a", "b"]].fillna(0.0))
+        plain.fit_files(
+            files, target="y", X_public=FEW[["a", "b"]].fillna(0.0), allow_overlap=True
+        )
     assert str(Source.of(files)) == files
 
 
@@ -557,6 +591,7 @@ def test_a_learner_that_cannot_read_gaps_is_told_so(files: str) -> None:
 
 
 def run(*args: Any, code: int = 0) -> Any:
+    args = with_overlap(args)
     done = CliRunner().invoke(main, [str(arg) for arg in args])
     assert done.exit_code == code, done.output + done.stderr
     return done

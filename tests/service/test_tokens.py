@@ -98,7 +98,13 @@ def test_once_there_are_tokens_callers_need_one(client: TestClient) -> None:
         found = client.post(where, json=asked, headers=raw)  # type: ignore[arg-type]
         assert found.status_code == 401, headers
         assert found.headers["www-authenticate"] == "Bearer"
-    assert client.post(where, json=asked, headers=bearer(other)).status_code == 403
+    hidden = client.post(where, json=asked, headers=bearer(other))
+    assert hidden.status_code == 404
+    nothing = client.post(INFER.format("nothing"), json=asked, headers=bearer(other))
+    assert nothing.text.replace("nothing", "second") == hidden.text
+    for path in ("/v2/models/second/", "/v2/", "/metrics/", "/sign-in/"):
+        found = client.get(path, headers={"host": "elsewhere"}, follow_redirects=False)
+        assert (found.status_code, "location" in found.headers) == (404, False)
     assert client.get("/v2/models/model", headers=bearer(other)).status_code == 200
     outputs(client.post(where, json=asked, headers=bearer(ann)))
     assert client.get("/metrics", headers=bearer(ann)).status_code == 403

@@ -214,7 +214,13 @@ def taped_fit(
     params = model.get_params(deep=False) | {"ledger": None, "dataset": None}
     taped = _TapedClassifier(**params)
     taped._tape = Tape(first)
-    taped.fit(data.X, data.y.tolist(), X_public=data.X_public, groups=data.groups)
+    taped.fit(
+        data.X,
+        data.y.tolist(),
+        X_public=data.X_public,
+        groups=data.groups,
+        allow_overlap=True,
+    )
     assert taped.plan_ is not None
     return taped._tape, taped.plan_
 

@@ -109,9 +109,9 @@ def fit_apart(model: Any, data: Data) -> Any:
     """Fit a clone that charges nobody, and says nothing."""
     made = clone(model)
     model_of(made).set_params(ledger=None, dataset=None, verbose=0)
-    more = {} if data.groups is None else {"groups": data.groups}
+    more: dict[str, Any] = {} if data.groups is None else {"groups": data.groups}
     if data.X_public is not None:
-        more["X_public"] = data.X_public
+        more |= {"X_public": data.X_public, "allow_overlap": True}
     if made is not model_of(made):  # a pipeline hands on what its last step takes
         more = {f"{made.steps[-1][0]}__{name}": value for name, value in more.items()}
     with nobody_pays(), warnings.catch_warnings():
@@ -139,7 +139,11 @@ def _check_counted(model: Any, without: Data, with_: Data) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             reader.fit(
-                data.X, data.y.tolist(), groups=data.groups, X_public=data.X_public
+                data.X,
+                data.y.tolist(),
+                groups=data.groups,
+                X_public=data.X_public,
+                allow_overlap=True,
             )
         counted.append(reader.counted)
     if counted[1] - counted[0] != (private.privacy == "records"):

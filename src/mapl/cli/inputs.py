@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,19 +27,6 @@ class Records:
     labels: list[str | None]
     groups: list[str | None] | None
 
-    def refuse_overlap(self, public: Any) -> None:
-        """Refuse public records most of which are private ones, too."""
-        if public is None:
-            return
-        from mapl.records import overlap
-        from mapl.records.keys import record_keys
-        from mapl.records.table import canonical_table
-
-        private = record_keys(self.table, None)
-        shown = record_keys(canonical_table(public, self.table.schema), None)
-        usual = overlap.copies_share(private)
-        overlap.refuse_overlap(overlap.found_among(shown, private), usual)
-
 
 @dataclass(frozen=True, repr=False)
 class Inputs:
@@ -52,6 +39,7 @@ class Inputs:
     target: str
     groups: str | None
     dictionary: Dictionary | None = None
+    names: list[str] = field(default_factory=list)  # not learned from
 
     def is_private(self, path: Path) -> bool:
         """Whether a file is the private one, or one of them."""
@@ -123,6 +111,12 @@ class Inputs:
         if self.only_public:
             names = ", ".join(self.only_public)
             click.echo(f"Left out, not in the private file: {names}", err=True)
+        if self.names:
+            click.echo(
+                f"Left out, nearly every value differs: {', '.join(self.names)}. Names "
+                "and ID numbers teach nothing, and say who somebody is.",
+                err=True,
+            )
         free = self.free_texts()
         kinds = ("Numbers", "Categories", "Texts", "Times")
         shown: dict[str, list[str]] = {kind: [] for kind in kinds}
@@ -256,7 +250,10 @@ def read_inputs(
     """Read the public file; what is wrong with columns shows before anything is
     spent.
     """
+    from mapl.features.columns import is_free_text
+    from mapl.records.columns import convert
     from mapl.records.files import check_column, read_public
+    from mapl.records.overlap import naming_columns
     from mapl.records.schema import Schema
 
     _refuse_private_file(private, pool)
@@ -280,7 +277,14 @@ def read_inputs(
     only_public = sorted(set(public.columns) - unused - set(shared))
     public = public[shared]
     schema = Schema.of_numbers_and_texts(public)
-    return Inputs(public, private, schema, only_public, target, groups)
+    texts = public[[str(name) for name in schema.other_columns]]
+    names = naming_columns(texts)
+    names = [n for n in names if not is_free_text(convert(public[n], "text"))]
+    if len(names) == len(shared):
+        raise ParameterError(f"Nearly every value differs in each column of {pool}.")
+    public = public.drop(columns=names)
+    schema = Schema.of_numbers_and_texts(public)
+    return Inputs(public, private, schema, only_public, target, groups, names=names)
 
 
 def read_public_side(

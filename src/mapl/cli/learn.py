@@ -37,9 +37,6 @@ ESTIMATORS = {
 }
 
 
-_OVERLAP = "; public records may be private ones, too (--allow-overlap)"
-
-
 @click.command()
 @click.argument("private")
 @click.option("--target", help="Column with the labels, unless the schema names it.")
@@ -88,8 +85,8 @@ _OVERLAP = "; public records may be private ones, too (--allow-overlap)"
 @click.option(
     "--allow-overlap",
     is_flag=True,
-    help="Go on where most public records are private ones, too. Their features are "
-    "then published.",
+    help="Go on where public records are private ones, too. Their features are then "
+    "published, and the certificate says so.",
 )
 @click.option(
     "--drop",
@@ -222,6 +219,7 @@ def learn(
     budget = _budget(settings)
     from mapl.publish.bundle import FILES, new_folder, write_bundle
     from mapl.publish.signing import read_key
+    from mapl.records.overlap import naming_columns
 
     key = None if sign is None else read_key(sign)
     columns: Any = {"target": target, "groups": groups, "drop": split_at_commas(drop)}
@@ -234,7 +232,7 @@ def learn(
     data.show_columns()
     model = _make_classifier(settings, budget, names)
     if scale.streamed:
-        scale.set_up(model, allow_overlap=allow_overlap)
+        scale.set_up(model)
     _check_scoring(test, baseline, test_is_public, data, streamed=scale.streamed)
     prepared = Prepared.of(data, model, streamed=scale.streamed)
     test_table = None if test is None else read_test_file(test, data, target, names)
@@ -245,25 +243,25 @@ def learn(
     records = None
     if not scale.streamed:
         records = data.read_records(names, on_invalid=settings["on_invalid"])
-        if not allow_overlap and settings["on_invalid"] == "error":
-            records.refuse_overlap(data.public)
+    more = {}
+    if baseline:  # before anything is charged: it may take more memory than there is
+        more = baseline_score(records, test_table, data, target, names)
     with new_folder(out, FILES, overwrite=overwrite) as made:
-        prepared.fit(model, data, records)
+        prepared.fit(model, data, records, allow_overlap=allow_overlap)
+        _say_charge(model)
         whole = prepared.whole(model.student_)
-        if allow_overlap:
-            model.certificate_["public"]["assumed"] += _OVERLAP
-        points = getattr(model, "made_up_points_", data.public)
+        points = getattr(model, "made_up_points_", None)
+        if points is None:
+            points = data.public.drop(columns=naming_columns(data.public))
         score, failed = _score(whole, test_table, data, target, model)
         shown: Any = {"score": score if test_is_public else None, "key": key}
         signed = write_bundle(made, whole, model, points, **shown)
-    if failed is not None:
-        raise failed
     summary = summary_of(model, signed, out)
     if score is not None:
         summary |= {name: score[name] for name in SHOWN if name in score}
-        if baseline:
-            summary |= baseline_score(records, test_table, data, target, names)
-    show_result(summary, as_json)
+    show_result(summary | more, as_json)
+    if failed is not None:
+        raise failed
 
 
 def _check_scoring(
@@ -393,6 +391,13 @@ def estimator_by_name(name: str) -> Any:
 
 
 # Results ----------------------------------------------------------------------------
+
+
+def _say_charge(model: Any) -> None:
+    """Say what was charged, before anything else can fail."""
+    epsilon, delta = (model.certificate_[name] for name in ("epsilon", "delta"))
+    before = ", charged before" * model.paid_before_
+    click.echo(f"Released: epsilon {epsilon} at delta {delta:g}{before}.", err=True)
 
 
 def _score(

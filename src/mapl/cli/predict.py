@@ -44,17 +44,18 @@ def predict(
     """
     check_ending(out, ".csv", ".parquet", ".pq")
     from mapl.progress import Progress
-    from mapl.publish import certificate
     from mapl.publish.apart import ModelApart
+    from mapl.publish.bundle import MODEL
+    from mapl.publish.certificate import content
+    from mapl.publish.loading import verified
     from mapl.records.files import check_column
     from mapl.records.streams import TableWriter, table_blocks
 
     if out.exists() and out.resolve() == data.resolve():
         raise ParameterError("--out must be another file than the records.")
-    signed = certificate.read(folder / "certificate.json")
-    certificate.verify(signed, folder=folder)
+    data_of_model = content(verified(folder), folder, MODEL)
     with (
-        ModelApart(folder / "model.skops") as model,
+        ModelApart(folder / MODEL, data_of_model) as model,
         TableWriter(out) as written,
         Progress("Predicting", 0) as progress,
     ):

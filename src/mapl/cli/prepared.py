@@ -47,9 +47,11 @@ class Prepared:
         check_writable(model.estimator, points)
         return cls(encoder, points)
 
-    def fit(self, model: Any, data: Inputs, records: Any) -> None:
+    def fit(
+        self, model: Any, data: Inputs, records: Any, *, allow_overlap: bool
+    ) -> None:
         """Fit a model to records; without any, to those that are read in parts."""
-        public = {"X_public": self.points}
+        public = {"X_public": self.points, "allow_overlap": allow_overlap}
         if records is None:
             columns = {"target": data.target, "groups": data.groups}
             model.fit_files(data.private, **columns, **public)

@@ -70,16 +70,25 @@ def check(
     """Verify a published folder, and check that conditions hold.
 
     Exit code 0 if all hold, 1 if one does not, 2 if the folder is not what was
-    certified.
+    certified, or holds something else, too.
     """
-    from mapl.publish.conditions import Condition, events_of, fields_of
+    from mapl.errors import CertificateError
+    from mapl.publish.certificate import not_covered
+    from mapl.publish.conditions import Condition, cautions, events_of, fields_of
     from mapl.publish.loading import verified
     from mapl.publish.report import Report
 
     conditions = [Condition.parse(text) for text in wanted]
     certificate = verified(folder, public_key=public_key)
+    if strange := not_covered(certificate, folder):
+        raise CertificateError(
+            f"{folder} holds {strange[0]!r}, which was not certified. What holds of "
+            "the certificate says nothing about it: remove it."
+        )
+    names = [condition.name for condition in conditions]
+    said = cautions(certificate, checked_key=public_key is not None, asked_for=names)
     score = None
-    if any(condition.name == "accuracy" for condition in conditions):
+    if "accuracy" in names:
         score = Report.certified_by(certificate, folder).score
     fields, events = fields_of(certificate, score), events_of(certificate)
     found = [
@@ -92,11 +101,13 @@ def check(
     ]
     holds = all(one["holds"] for one in found)
     if as_json:
-        click.echo(json.dumps({"holds": holds, "conditions": found}))
+        click.echo(json.dumps({"holds": holds, "conditions": found, "cautions": said}))
     else:
         for one in found:
-            said = "holds" if one["holds"] else "DOES NOT HOLD"
-            click.echo(f"{said}: {one['condition']} ({_shown(one['found'])})")
+            how = "holds" if one["holds"] else "DOES NOT HOLD"
+            click.echo(f"{how}: {one['condition']} ({_shown(one['found'])})")
+    for sentence in said:
+        click.echo(sentence, err=True)
     if not holds:
         sys.exit(NOT_MET)
 

@@ -69,7 +69,7 @@ class Scale:
         source = Source.of(private if query is None else Query(private, query))
         return cls(source, True, options)
 
-    def set_up(self, model: Any, *, allow_overlap: bool) -> None:
+    def set_up(self, model: Any) -> None:
         """Tell a classifier how to read."""
         model.memory, model.spool = self.options["memory"], self.options["spool"]
         model.engine = self.options["engine"] or "local"
@@ -77,4 +77,3 @@ class Scale:
             from mapl.engines.on_ray import RayEngine
 
             model.engine = RayEngine(address=self.options["address"])
-        model._refuses_overlap = not allow_overlap and model.on_invalid == "error"

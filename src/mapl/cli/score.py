@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from mapl.cli.inputs import Inputs
 from mapl.errors import ParameterError
 
 SHOWN = ("accuracy", "always_most_frequent", "auc", "log_loss", "per_class")
+_MOST_CATEGORIES = 200  # of a column; rarer ones share a code
 
 
 def score_model(
@@ -59,7 +62,6 @@ def _ranking(model: Any, typed: Any, truth: Any, names: list[str]) -> dict[str, 
     """Return the area under the ROC curve, over classes the mean, and the log loss;
     nothing for a model without probabilities.
     """
-    import numpy as np
     from sklearn.metrics import roc_auc_score
 
     if not hasattr(model, "predict_proba"):
@@ -79,12 +81,50 @@ def _ranking(model: Any, typed: Any, truth: Any, names: list[str]) -> dict[str, 
 def baseline_score(
     records: Any, table: Any, data: Inputs, target: str, names: list[str]
 ) -> dict[str, Any]:
-    """Return the accuracy of boosting without privacy. For the holder alone."""
-    from sklearn.ensemble import HistGradientBoostingClassifier
+    """Return the accuracy of boosting without privacy. For the holder alone.
 
-    pipeline = data.schema.encoding_pipeline(HistGradientBoostingClassifier())
+    It sees the columns that a private model may learn from, one number for each cell.
+    """
+    from sklearn.ensemble import HistGradientBoostingClassifier
+    from sklearn.preprocessing import OrdinalEncoder
+
+    from mapl.records.table import canonical_table
+
     kept = [label in names if names else True for label in records.labels]
-    rows = [i for i, keep in enumerate(kept) if keep]
-    pipeline.fit(records.table.take(rows).data, [records.labels[i] for i in rows])
-    truth, given = table[target].to_numpy(), pipeline.predict(data.schema.cast(table))
-    return {"without_privacy_PRIVATE_accuracy": float((truth == given).mean())}
+    rows = np.flatnonzero(kept)
+    private = records.table.take(rows)
+    numbers, texts = _columns_of(private, data)
+    encoder = OrdinalEncoder(
+        max_categories=_MOST_CATEGORIES,
+        handle_unknown="use_encoded_value",
+        unknown_value=np.nan,
+    )
+    if texts.shape[1]:
+        encoder.fit(texts)
+    model = HistGradientBoostingClassifier(
+        categorical_features=np.arange(texts.shape[1]) + numbers.shape[1]
+    )
+
+    def encoded(numbers: Any, texts: Any) -> Any:
+        if not texts.shape[1]:
+            return numbers
+        return np.hstack((numbers, encoder.transform(texts)))
+
+    model.fit(encoded(numbers, texts), [records.labels[i] for i in rows])
+    tested = canonical_table(table[list(data.schema.columns)], data.schema)
+    given = model.predict(encoded(*_columns_of(tested, data)))
+    right = float((table[target].to_numpy() == given).mean())
+    return {"without_privacy_PRIVATE_accuracy": right}
+
+
+def _columns_of(table: Any, data: Inputs) -> tuple[Any, Any]:
+    """Return numbers, and the texts that are no sentences."""
+    from mapl.features.columns import split
+
+    numbers, texts = split(table)
+    free, columns = set(data.free_texts()), data.schema.columns.items()
+    names = [name for name, column in columns if column.kind in ("text", "category")]
+    kept = [t for name, t in zip(names, texts, strict=True) if name not in free]
+    if not kept:
+        return numbers, np.empty((len(table), 0), dtype=object)
+    return numbers, np.stack(kept, axis=1)

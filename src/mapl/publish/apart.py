@@ -12,6 +12,7 @@ import pickle
 import struct
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from threading import Timer
 from typing import Any, BinaryIO, cast
@@ -30,11 +31,12 @@ _LENGTH = struct.Struct("<Q")
 class ModelApart:
     """A model that is asked in another process. Use it as a context.
 
-    ``columns`` are the names of the columns that it needs.
+    ``data`` is the content of its file, ``path`` what it is called. ``columns`` are the
+    names of the columns that it needs.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.columns = path, list[str]()
+    def __init__(self, path: Path, data: bytes) -> None:
+        self.path, self._data, self.columns = path, data, list[str]()
 
     def __enter__(self) -> ModelApart:
         self._process = subprocess.Popen(  # noqa: S603 - our own interpreter
@@ -45,6 +47,7 @@ class ModelApart:
             env=os.environ | SAFE_PATH,
         )
         try:
+            self._send(self._data)
             self.columns = list(self._answer()["columns"])
         except BaseException:
             self.__exit__()
@@ -55,11 +58,14 @@ class ModelApart:
         """Return the labels of records, and the probabilities of the classes if the
         model has them.
         """
+        self._send(pickle.dumps(table))
+        return self._answer()
+
+    def _send(self, data: bytes) -> None:
         try:
-            _send(cast(BinaryIO, self._process.stdin), pickle.dumps(table))
+            _send(cast(BinaryIO, self._process.stdin), data)
         except OSError:
             raise CertificateError(self._crashed) from None
-        return self._answer()
 
     @property
     def _crashed(self) -> str:
@@ -81,7 +87,8 @@ class ModelApart:
 
     def __exit__(self, *error: object) -> None:
         for pipe in (self._process.stdin, self._process.stdout):
-            cast(BinaryIO, pipe).close()
+            with suppress(OSError):  # of what a process that crashed did not read
+                cast(BinaryIO, pipe).close()
         self._process.kill()
         self._process.wait()
 
@@ -92,9 +99,9 @@ def serve(place: str) -> None:
 
 
 def answer_all(path: Path, given: BinaryIO, answers: BinaryIO) -> None:
-    """Load a model; answer each table that is given."""
+    """Load the model that is given first; answer each table that follows."""
     try:
-        model = load_model(path)
+        model = load_model(path, _receive(given) or b"")
         _say(answers, {"columns": column_names_of(model)})
         while data := _receive(given):
             table = pickle.loads(data)  # noqa: S301 - from our own process

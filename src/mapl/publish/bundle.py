@@ -27,6 +27,7 @@ from mapl.publish.report import FILES as REPORTS
 from mapl.publish.report import Report
 from mapl.records.schema import Schema
 
+MODEL = "model.skops"
 # Types of fitted models that hold numbers and nothing that runs.
 TRUSTED_TYPES = {
     "mapl.features.cell_model.CellFeatures",
@@ -64,7 +65,7 @@ def write_bundle(
     """
     import skops.io
 
-    skops.io.dump(model, out / "model.skops")
+    skops.io.dump(model, out / MODEL)
     codes = fitted.public_labels_
     shown = certificates.labels_as_json(fitted.classes_)
     names = np.array([*shown, None], dtype=object)  # None for ABSTAIN
@@ -86,7 +87,7 @@ def write_bundle(
     return made
 
 
-FILES = ("model.skops", "certificate.json", "labels.parquet", *REPORTS)
+FILES = (MODEL, "certificate.json", "labels.parquet", *REPORTS)
 
 
 @contextmanager
@@ -142,9 +143,10 @@ def _check_free(out: Path, names: tuple[str, ...], *, overwrite: bool) -> None:
         )
 
 
-def load_model(path: Path) -> Any:
+def load_model(path: Path, data: bytes | None = None) -> Any:
     """Load a model file that `write_bundle` wrote, or a stranger.
 
+    ``data`` is what the file held when it was verified; it is read if that is None.
     Types that are not known to be harmless are refused; the encoder of the columns is
     made again from its numbers and texts, and the classifier is checked part by part.
     """
@@ -152,13 +154,14 @@ def load_model(path: Path) -> Any:
     from sklearn.pipeline import make_pipeline
 
     try:
-        types = set(skops.io.get_untrusted_types(file=path))
+        data = path.read_bytes() if data is None else data
+        types = set(skops.io.get_untrusted_types(data=data))
         if types - TRUSTED_TYPES:
             raise CertificateError(
                 f"{path} holds types that are not trusted: "
                 f"{', '.join(sorted(types - TRUSTED_TYPES))}. Nothing was loaded."
             )
-        first, classifier = skops.io.load(path, trusted=sorted(types))
+        first, classifier = skops.io.loads(data, trusted=sorted(types))
         if isinstance(first, PublicFeatures | CellFeatures):
             model = checked_moments(first, classifier)
         else:

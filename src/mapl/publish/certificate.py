@@ -8,7 +8,7 @@ has that key, only its owner can tell. Public values only.
 import json
 import math
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from mapl.privacy import accounting
 from mapl.privacy.events import Event, from_json
 from mapl.privacy.rounding import decimals_up
 from mapl.publish import signing
+from mapl.records.overlap import clause
 
 _FORM = "mapl certificate/3"
 _FIELDS = (
@@ -128,6 +129,10 @@ def of_classifier(
             assumed = assumed.replace(", X_public", "")
     if fitted.privacy == "labels":
         assumed = "all features are public; classes and parameters are not private"
+    elif fitted.n_public_:
+        assumed += clause(
+            allow_overlap=fitted._allow_overlap, on_invalid=fitted.on_invalid
+        )
     if not declared:
         assumed = assumed.replace(", classes and", " and").replace("; classes and", ";")
         assumed += "; the list of classes comes from them, and is not protected"
@@ -211,7 +216,8 @@ def with_files(
 
 def digest(path: Path) -> str:
     """Return the SHA-256 of a file."""
-    return sha256(path.read_bytes()).hexdigest()
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
 
 
 def verify(
@@ -348,6 +354,25 @@ def _check_files(certificate: Mapping[str, Any], folder: Path) -> None:
             raise CertificateError(
                 f"{path} is not the file that was certified: its digest differs."
             )
+
+
+def content(certificate: Mapping[str, Any], folder: Path, name: str) -> bytes:
+    """Return what a file beside a certificate holds, if just that was certified."""
+    wanted = _digests(certificate).get(name)
+    if wanted is None:
+        raise CertificateError(
+            f"The certificate in {folder} says nothing about {name}: whoever signed it "
+            "does not vouch for that file. Nothing was used."
+        )
+    try:
+        data = (folder / name).read_bytes()
+    except OSError:
+        raise CertificateError(f"{folder / name} is not there.") from None
+    if sha256(data).hexdigest() != wanted:
+        raise CertificateError(
+            f"{folder / name} is not the file that was certified: its digest differs."
+        )
+    return data
 
 
 def _digests(certificate: Mapping[str, Any]) -> dict[str, str]:

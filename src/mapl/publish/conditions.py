@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,7 +78,7 @@ class Condition:
                 f"--that {self.text!r}: a report has no {self.name!r}. Choose among "
                 f"{', '.join(fields)}."
             )
-        if self.delta is not None:
+        if self.delta is not None and events:
             return decimals_up(accounting.epsilon(events, delta=self.delta), 6)
         return fields[self.name]
 
@@ -129,9 +129,13 @@ def fields_of(
     if score is not None and not isinstance(score, Mapping):
         raise CertificateError("The score of the report is not one.")
     accuracy = None if score is None else score.get("accuracy")
-    return {
+    budget = {
         "epsilon": _number(certificate["epsilon"]),
         "delta": _number(certificate["delta"], most=1),
+    }
+    if not certificate["events"]:  # then any epsilon would do
+        budget = dict.fromkeys(budget)
+    return budget | {
         "unit": certificate["unit"],
         "privacy": privacy_of(certificate),
         "mechanism": _checked(certificate["mechanism"], str),
@@ -142,6 +146,28 @@ def fields_of(
         "key": fingerprint(signature) if signature else None,
         "accuracy": _number(accuracy, most=1),
     }
+
+
+def cautions(
+    certificate: Mapping[str, Any], *, checked_key: bool, asked_for: Sequence[str]
+) -> list[str]:
+    """Return what conditions that hold do not say, in a sentence each.
+
+    ``asked_for`` are the fields of the conditions.
+    """
+    found = []
+    if not certificate["events"]:
+        found.append(
+            "The certificate lists no release, so it has no epsilon: it says nothing "
+            "about how anything in this folder came about."
+        )
+    if not checked_key and "key" not in asked_for:
+        key = fingerprint(certificate["signature"])
+        found.append(
+            f"Signed by the key {key}, which nothing here vouches for: anybody can "
+            "make one. Give --public-key, or --that 'key == ...'."
+        )
+    return found
 
 
 def _is_ledger(value: Any) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from mapl.arrays import Array, Floats
 from mapl.errors import CertificateError, ParameterError
 from mapl.publish import certificate as certificates
-from mapl.publish.bundle import as_read, column_names_of, load_model, schema_of
+from mapl.publish.bundle import MODEL, as_read, column_names_of, load_model, schema_of
 from mapl.records.labels import UNKNOWN, encode
 
 
@@ -80,8 +80,9 @@ class PublishedModel:
 def load(folder: str | Path, *, public_key: str | Path | None = None) -> PublishedModel:
     """Load the model in a folder that `mapl learn` or ``model.save`` wrote.
 
-    The certificate is verified first, with the digests of all files that it covers; the
-    model file is read without pickle, and checked part by part.
+    The certificate is verified first, with the digests of all files that it covers. It
+    must cover the model: what is loaded are the bytes that were compared with it, read
+    without pickle, and checked part by part.
 
     Parameters
     ----------
@@ -90,8 +91,9 @@ def load(folder: str | Path, *, public_key: str | Path | None = None) -> Publish
     public_key : path or None
         An Ed25519 key in PEM that the certificate must be signed by.
     """
-    read = verified(folder, public_key=public_key)
-    return PublishedModel(load_model(Path(folder) / "model.skops"), read)
+    read, path = verified(folder, public_key=public_key), Path(folder) / MODEL
+    data = certificates.content(read, Path(folder), MODEL)
+    return PublishedModel(load_model(path, data), read)
 
 
 def verified(

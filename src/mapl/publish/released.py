@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-import tempfile
+import warnings
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from mapl.publish.bundle import load_model, new_folder, write_bundle
 from mapl.publish.report import budget_in_words
 from mapl.publish.signing import read_key
 from mapl.records.containers import unwrapped
+from mapl.records.overlap import naming_columns
 
 _spent: list[float] = []  # by fits of this process
 _DELTAS = 10.0 ** np.arange(-12, -1.9, 0.5)
@@ -32,6 +33,7 @@ class Released:
     certificate_: dict[str, Any]
     spending_: list[tuple[int, float]]
     public_labels_: Array
+    made_up_points_: Any
     paid_before_: bool
     delta: float
     verbose: int
@@ -74,7 +76,8 @@ class Released:
         """Return the public points as a frame; without them, one of no columns."""
         import pandas as pd
 
-        points = getattr(self, "made_up_points_", unwrapped(X_public))
+        made_up = hasattr(self, "made_up_points_")
+        points = self.made_up_points_ if made_up else unwrapped(X_public)
         n = len(self.public_labels_)
         if points is None:
             return pd.DataFrame(index=range(n))
@@ -86,7 +89,7 @@ class Released:
             raise ParameterError(
                 f"X_public must have the {n} points of the fit, and no column 'label'."
             )
-        return frame
+        return frame if made_up else without_names(frame)
 
     def _say_cost(self) -> None:
         """With ``verbose``, say what the fit cost, and all fits of this process."""
@@ -133,6 +136,18 @@ class Released:
         return ax
 
 
+def without_names(points: Any) -> Any:
+    """Return public points without columns that say who somebody is."""
+    named = naming_columns(points)
+    if named:
+        warnings.warn(
+            f"Not in labels.parquet, since nearly every value differs: "
+            f"{', '.join(map(str, named))}.",
+            stacklevel=4,
+        )
+    return points.drop(columns=named)
+
+
 def _axes(ax: Any) -> Any:
     if ax is not None:
         return ax
@@ -149,17 +164,14 @@ def _check_storable(student: Any) -> None:
     """Refuse a model that could not be loaded again without trusting its file."""
     import skops.io
 
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.skops"
-        try:
-            skops.io.dump(student, path)
-            load_model(path)
-        except CertificateError as error:
-            reason = str(error).replace(str(path), "It")
-        except Exception as error:  # a model of any library
-            reason = f"It cannot be written ({type(error).__name__})."
-        else:
-            return
+    try:
+        load_model(Path("It"), skops.io.dumps(student))
+    except CertificateError as error:
+        reason = str(error)
+    except Exception as error:  # a model of any library
+        reason = f"It cannot be written ({type(error).__name__})."
+    else:
+        return
     raise ParameterError(
         f"This model cannot be stored so that strangers may load it safely. {reason} "
         "Learn without an estimator (moments), or use mapl learn, which encodes "

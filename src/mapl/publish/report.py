@@ -116,11 +116,10 @@ class Report:
     @classmethod
     def certified_by(cls, certificate: Mapping[str, Any], folder: str | Path) -> Report:
         """Return the report in a folder; it must say what its certificate says."""
-        found = cls.read_json(Path(folder) / "report.json")
-        if "report.json" not in certificate["files"]:
-            raise CertificateError(
-                f"{folder}: report.json is not covered by the certificate."
-            )
+        from mapl.publish.certificate import content
+
+        data = content(certificate, Path(folder), "report.json")
+        found = cls.of_json(data, Path(folder) / "report.json")
         same = all(getattr(found, name) == certificate[name] for name in _TAKEN)
         if not same or found.in_plain_words != _plain_words(certificate):
             raise CertificateError(
@@ -129,19 +128,14 @@ class Report:
         return found
 
     @classmethod
-    def read_json(cls, path: Path) -> Report:
-        """Return the report in a file, which anybody may have written."""
+    def of_json(cls, data: bytes, path: Path) -> Report:
+        """Return the report that a file held, which anybody may have written."""
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = json.loads(data)
             if found["form"] != FORM or found.keys() != _NAMES:
                 raise ValueError
             return cls(**found)
-        except FileNotFoundError:
-            raise CertificateError(
-                f"{path.parent} has no report.json: an early version wrote it. Save "
-                "the model again."
-            ) from None
-        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             raise CertificateError(
                 f"{path} is not a report that this version reads."
             ) from None

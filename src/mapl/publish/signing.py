@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from mapl.errors import CertificateError, ParameterError
+from mapl.errors import CertificateError, ParameterError, PrivacyWarning
 from mapl.ledger.files import state_folder
 
 _ALGORITHM = "ed25519"
@@ -79,6 +80,13 @@ def own_key() -> bytes:
     try:
         return read_key(path)
     except OSError:  # a state folder that cannot be written
+        warnings.warn(
+            f"{path.parent} cannot be written, so the certificate is signed by a key "
+            "that is thrown away: nobody can tell that it is yours. Use --sign, or "
+            "name another state folder: MAPL_STATE.",
+            PrivacyWarning,
+            stacklevel=3,
+        )
         return _pem_of(_new())
 
 

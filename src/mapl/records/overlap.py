@@ -1,45 +1,90 @@
-"""Public records that are private ones, too: their features would be published."""
+"""Public records whose features must not be published: private ones, and names."""
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 
 from mapl.arrays import Array, Bools, Words
-from mapl.errors import ParameterError
+from mapl.errors import ParameterError, PrivacyWarning
+from mapl.records import cells
+from mapl.records.containers import cells_of
 
-_LARGE = 0.5  # of what is not explained by copies among the private records
-_MOSTLY_COPIES = 0.9  # of the private records: then overlap means nothing
+SHARED = (
+    "X_public holds records that are private records, too: their features would be "
+    "published. Take other records. If people who do not mind, or others who look "
+    "alike, are the reason, pass allow_overlap=True: the certificate then says so."
+)
+_NOT_COMPARED = (
+    "X_public is not compared with the private records: with on_invalid='drop' nothing "
+    "may show what these are. Compare them once with on_invalid='error', or pass "
+    "allow_overlap=True, which says that records may be in both."
+)
+_FEWEST, _NEARLY_EVERY = 10, 0.9
 
 
-def as_cells(keys: Words) -> Array:
+def found_among(public: Words, private: Words) -> Bools:
+    """Return which public records are among the private ones, by their keys."""
+    return np.isin(_as_cells(public), _as_cells(private))
+
+
+def _as_cells(keys: Words) -> Array:
     """Return each key as one value, which can be looked up."""
     return np.ascontiguousarray(keys).view("V16").reshape(-1)
 
 
-def copies_share(keys: Words) -> float:
-    """Return the share of records that have a copy."""
-    _, counts = np.unique(as_cells(keys), return_counts=True)
-    return float(counts[counts > 1].sum() / max(1, counts.sum()))
+def refuse_shared(found: Any) -> None:
+    """Refuse public records of which one is private, too."""
+    if np.any(found):
+        raise ParameterError(SHARED)
 
 
-def found_among(public: Words, private: Words) -> Bools:
-    """Return which public records are among the private ones."""
-    return np.isin(as_cells(public), as_cells(private))
+def must_compare(*, allow_overlap: bool, on_invalid: str, privacy: str) -> bool:
+    """Whether public records are compared with the private ones.
 
-
-def refuse_overlap(found: Any, usual: float) -> None:
-    """Refuse public records most of which are private ones, too.
-
-    Copies are common in some data. So the share of public records that are found among
-    the private ones is compared with that of private records which have a copy there.
-    Where nearly all have one, a public record is like many people's.
+    Not where all features are public, nor where they may be in both; and not where a
+    refusal would show a private record, which is said whatever the records are.
     """
-    share = float(np.mean(found)) if len(found) else 0.0
-    if usual < _MOSTLY_COPIES and share - usual > _LARGE * (1 - usual):
-        raise ParameterError(
-            "Most of the public records are private records, too: labels.parquet would "
-            "publish their features. Take other public records, or permit it with "
-            "--allow-overlap."
+    if allow_overlap or privacy == "labels":
+        return False
+    if on_invalid == "drop":
+        warnings.warn(_NOT_COMPARED, PrivacyWarning, stacklevel=5)
+        return False
+    return True
+
+
+def clause(*, allow_overlap: bool, on_invalid: str) -> str:
+    """Return what a certificate says of public records that may be private ones."""
+    if allow_overlap:
+        return (
+            "; records of X_public may be private ones, too (allow_overlap): the "
+            "features of those people are published, and only their labels protected"
         )
+    if on_invalid == "drop":
+        return "; X_public was not compared with the private records"
+    return ""
+
+
+def naming_columns(points: Any) -> list[Any]:
+    """Return the columns of a frame in which nearly every value differs: names, ID
+    numbers, moments. They say who somebody is.
+    """
+    return [name for name in points.columns if _names(points[name])]
+
+
+def _names(column: Any) -> bool:
+    values = cells_of(column)
+    if not isinstance(values, list):
+        if values.dtype.kind == "f":
+            values = values[~np.isnan(values)]
+            if not np.array_equal(values, np.floor(values)):
+                return False
+        elif values.dtype.kind in "mM":
+            values = values[~np.isnat(values)]
+        found = np.unique(values)
+    else:
+        values = [text for value in values if (text := cells.text(value)) is not None]
+        found = np.array(sorted(set(values)), dtype=object)
+    return len(values) >= _FEWEST and len(found) >= _NEARLY_EVERY * len(values)

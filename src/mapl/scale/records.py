@@ -26,7 +26,7 @@ from mapl.records.columns import distinct_texts
 from mapl.records.files import Block, is_missing
 from mapl.records.keys import chunk_numbers, record_keys
 from mapl.records.labels import UNKNOWN, encode
-from mapl.records.overlap import copies_share, found_among, refuse_overlap
+from mapl.records.overlap import found_among, refuse_shared
 from mapl.records.private import PrivateRecords, private_records
 from mapl.records.schema import Schema
 from mapl.records.sources import Part, Source
@@ -204,13 +204,13 @@ class StreamedRecords:
             self._copy()
         keys = None if public is None else record_keys(public, None)
         shared = self.reading, digest, keys
-        total, n, seen, usual = np.zeros(4, dtype=np.uint64), 0, False, 0.0
+        total, n, seen = np.zeros(4, dtype=np.uint64), 0, False
         known = list(self.parts)
         for i, (rows, part) in self.run("Reading the records", _checked, shared):
-            own, content, shown, copies = part
+            own, content, shown = part
             self._part_digests[i] = repr((rows, own.tolist())).encode()
             total, n = total + own, n + rows
-            seen, usual = seen | shown, max(usual, copies)
+            seen = seen or shown
             if not isinstance(known[i], BucketPart):
                 known[i] = KnownPart(known[i], content)
         self._digest, self._n, self.parts = total, n, known
@@ -219,8 +219,7 @@ class StreamedRecords:
                 f"There is no record with a {self.reading.target!r}: there is nothing "
                 "to learn from."
             )
-        if keys is not None:
-            refuse_overlap(seen, usual)
+        refuse_shared(seen)
 
     def digests(self) -> Words:
         """Return a digest of the records, whatever their order and owners."""
@@ -389,27 +388,24 @@ class _By:
 
 def _checked(
     shared: tuple[Reading, bool, Words | None], part: Part
-) -> tuple[int, tuple[Words, bytes, Any, float]]:
+) -> tuple[int, tuple[Words, bytes, bool]]:
     """Read a part; return how many records it has, a digest that adds up, one of its
-    content, which public records are among them, and the share of those that have a
-    copy in a batch.
+    content, and whether a public record is among them.
     """
     reading, digest, public = shared
-    total, n, seen, copies = np.zeros(4, dtype=np.uint64), 0, np.zeros(0, bool), 0.0
+    total, n, seen = np.zeros(4, dtype=np.uint64), 0, False
     content = Content()
     for records in batches_of(reading, part):
         n += len(records.codes)
         content.add(records)
         if public is not None:
             keys = record_keys(records.table, None)
-            found = found_among(public, keys)
-            seen = found if not len(seen) else seen | found
-            copies = max(copies, copies_share(keys))
+            seen = seen or bool(found_among(public, keys).any())
         if digest:
             units = records.keys if records.units is None else records.units
             whole = np.concatenate((records.keys, units * records.keys[:, :1]), axis=1)
             total += whole.sum(axis=0, dtype=np.uint64)
-    return n, (total, content.digest(), seen, copies)
+    return n, (total, content.digest(), seen)
 
 
 def _sorted_into_buckets(by: _By, part: Part) -> tuple[int, dict[int, list[Place]]]:

@@ -53,6 +53,7 @@ def create_app(served: Mapping[str, Served], *, door: Door, limits: Limits) -> G
         summary="Labels for records, differentially private.",
         docs_url=None,  # their pages load scripts from elsewhere
         redoc_url=None,
+        redirect_slashes=False,  # to the host that a request names, before its token
     )
     app.state.service = service = Service(served, door=door, limits=limits)
     for kind in (MaplError, HTTPException, Exception):

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 
 from mapl.errors import MaplError
-from mapl.service.callers import Caller, Door, ForbiddenError
+from mapl.service.callers import Caller, Door
 from mapl.service.metrics import Metrics
 from mapl.service.served import Served, ServedPanel
 from mapl.service.tensors import InferenceRequest, records_of, wanted_outputs
@@ -44,12 +44,14 @@ class Service:
         self.metrics = Metrics()
 
     def find(self, name: str, caller: Caller) -> Served:
-        """Return what is served under a name, to who may see it."""
+        """Return what is served under a name, to who may see it; others do not learn
+        that it exists.
+        """
         found = self.served.get(name)
-        if found is None:
-            raise UnknownModelError(f"Nothing is served as {name!r:.60}.")
-        if not caller.may_see(found.dataset):
-            raise ForbiddenError(f"This token is not for {name!r:.60}.")
+        if found is None or not caller.may_see(found.dataset):
+            raise UnknownModelError(
+                f"Nothing is served as {name!r:.60} to whoever has this token."
+            )
         return found
 
     def visible_to(self, caller: Caller) -> list[Served]:

@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 
 from mapl.arrays import n_rows
 from mapl.learners import PasswordsHidden, fit_labels, fixed_seed
-from mapl.ledger.budget import CarriesBudgets
+from mapl.ledger.budget import CarriesBudgets, charged_to_open_budgets
 from mapl.methods import sketched
 from mapl.methods.both import learn_by_both
 from mapl.methods.moments import learn_by_moments, learn_labels_by_moments
@@ -247,6 +247,12 @@ class PrivateClassifier(
             Refused, ``sample_weight`` with the reason.
         """
         refuse_fit_params(fit_params)
+        with charged_to_open_budgets(self.carried_budgets):
+            return self._fit(X, y, X_public, groups, allow_overlap=allow_overlap)
+
+    def _fit(
+        self, X: Any, y: Any, X_public: Any, groups: Any, *, allow_overlap: bool
+    ) -> PrivateClassifier:
         self._begin(streamed=False)
         self._allow_overlap = bool(allow_overlap)
         if X_public is X and X is not None and self.privacy == "records":
@@ -282,6 +288,20 @@ class PrivateClassifier(
         allow_overlap : bool
             As for `fit`.
         """
+        with charged_to_open_budgets(self.carried_budgets):
+            return self._fit_files(
+                files, target, groups, X_public, allow_overlap=allow_overlap
+            )
+
+    def _fit_files(
+        self,
+        files: Any,
+        target: str,
+        groups: str | None,
+        X_public: Any,
+        *,
+        allow_overlap: bool,
+    ) -> PrivateClassifier:
         self._begin(streamed=True)
         self._allow_overlap = bool(allow_overlap)
         if groups is None and self._dictionary is not None:

@@ -31,7 +31,6 @@ def open_fit_account(model: Any, private: Any, table: Table) -> Account:
             max(1, model.n_teachers_), salt=seed
         ),
         quiet=model.on_invalid == "drop",
-        carried=model.carried_budgets,
     )
 
 

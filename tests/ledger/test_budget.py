@@ -5,13 +5,16 @@ import math
 import multiprocessing
 import os
 import pickle
+import platform
 import signal
 import subprocess
 import sys
+import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
@@ -22,7 +25,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import cross_val_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -30,12 +33,13 @@ from mapl import Budget, Ledger, PrivateClassifier
 from mapl.errors import (
     BudgetExceededError,
     LedgerError,
+    MaplError,
     MechanismStateError,
     ParameterError,
 )
 from mapl.ledger import budget as budgets
 from mapl.ledger.budget import nobody_pays, open_budgets
-from mapl.ledger.rules import Filter
+from mapl.ledger.rules import Charge, Filter
 from mapl.privacy import accounting
 from mapl.privacy.calibration import least_sigma
 from mapl.privacy.events import Event, GaussianEvent, StableReleaseEvent
@@ -110,9 +114,16 @@ def by_composition(first: Event) -> Admits:
     return admits
 
 
+def charged(kept: Filter, *events: Event) -> Filter:
+    for event in events:
+        price = kept.price(event)
+        assert price is not None
+        kept = kept.with_([Charge(event, price)])
+    return kept
+
+
 def by_filter(first: Event) -> Admits:
-    kept = Filter(epsilon=EPSILON, delta=DELTA)
-    kept.add(first, kept.price(first))
+    kept = charged(Filter.of(epsilon=EPSILON, delta=DELTA), first)
 
     def admits(event: Event) -> bool:
         try:
@@ -137,17 +148,28 @@ def test_composing_what_came_out_is_no_filter() -> None:
 
 def test_the_first_release_may_take_all() -> None:
     sigma = least_sigma(epsilon=EPSILON, delta=DELTA, steps=1)
-    for steps in (1, 2):
-        kept = Filter(epsilon=EPSILON, delta=DELTA)
-        event = GaussianEvent(sigma=sigma, steps=steps)
-        if steps == 2:
-            with pytest.raises(BudgetExceededError, match="this release needs"):
-                kept.price(event)
-            continue
-        kept.add(event, kept.price(event))
-        assert 0.99 * EPSILON < kept.epsilon_spent <= EPSILON
-        with pytest.raises(BudgetExceededError, match="of epsilon 1 is spent"):
-            kept.price(GaussianEvent(sigma=Fraction(10**6), steps=1))
+    empty = Filter.of(epsilon=EPSILON, delta=DELTA)
+    with pytest.raises(BudgetExceededError, match="this release needs"):
+        empty.price(GaussianEvent(sigma=sigma, steps=2))
+    kept = charged(empty, GaussianEvent(sigma=sigma, steps=1))
+    assert kept.is_spent
+    assert 0.99 * EPSILON < kept.epsilon_spent <= EPSILON
+    assert (empty.remaining, kept.remaining) == (EPSILON, 0)
+    with pytest.raises(BudgetExceededError, match="the first release left nothing"):
+        kept.price(GaussianEvent(sigma=Fraction(10**6), steps=1))
+
+
+def test_the_first_release_decides_what_is_kept_for_leaks() -> None:
+    """A release that needs nearly all of delta leaves what is left of epsilon."""
+    leaky = leaky_event(0.97 * DELTA)
+    noisy = GaussianEvent(sigma=Fraction(8), steps=1)
+    kept = charged(Filter.of(epsilon=EPSILON, delta=DELTA), leaky, noisy)
+    assert 0 < kept.remaining < EPSILON
+    with pytest.raises(BudgetExceededError, match="of delta is spent for leaks"):
+        kept.price(leaky)
+    usual = charged(Filter.of(epsilon=EPSILON, delta=DELTA), noisy)
+    with pytest.raises(BudgetExceededError, match="of delta is spent for leaks"):
+        usual.price(leaky)
 
 
 # Who pays ---------------------------------------------------------------------------
@@ -337,32 +359,85 @@ def test_a_budget_may_be_opened_again() -> None:
             copied(budget)
 
 
-def test_a_classifier_that_is_sent_away_names_its_budgets(tmp_path: Path) -> None:
+def elsewhere(budget: Budget, patch: pytest.MonkeyPatch) -> None:
+    """Make a budget look as it does where it cannot be found by ancestors."""
+    assert budget._place is not None
+    place = budget._place.with_name(budget._place.name.replace("-", "-9", 1))
+    budget._place.rename(place)
+    budget._place = place
+    patch.setattr(budgets, "_entered", [])
+    patch.setattr(budgets, "_opened_here", set())
+    assert open_budgets() == []
+
+
+def private_of(made: Any) -> Any:
+    """The private classifier in a pipeline or a search."""
+    if isinstance(made, GridSearchCV):
+        return made.estimator
+    return made[-1] if hasattr(made, "steps") else made
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: model(),
+        lambda: make_pipeline(StandardScaler(), model()),
+        lambda: GridSearchCV(model(), {"class_weight": [None]}, cv=2),
+    ],
+)
+def test_a_classifier_that_is_sent_away_names_its_budgets(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """To a cluster, say, whose processes come from elsewhere."""
     with Budget(epsilon=1.05, delta=1e-5) as budget:
-        sent = tmp_path / "model.pkl"
-        sent.write_bytes(pickle.dumps(make_pipeline(StandardScaler(), model())))
-        place = budget._place
-        assert place is not None
-        other = place.with_name(f"1{place.name}")  # of no ancestor
-        place.rename(other)
-        budget._place = other
-        data = sent.read_bytes()
-        sent.write_bytes(pickle.dumps(make_pipeline(StandardScaler(), model())))
-        got = pickle.loads(sent.read_bytes())[-1]
-        assert got.carried_budgets == [str(other)]
-        assert list(clone(got).carried_budgets) == []
-        assert pickle.loads(pickle.dumps(got)).carried_budgets == [str(other)]
-        budgets._entered.remove(budget)  # as if this were another process
-        assert fits(made=got)
-        assert not fits(made=got)
-        assert fits(made=clone(got))
-        budgets._entered.append(budget)
+        with monkeypatch.context() as patch:
+            elsewhere(budget, patch)
+            patch.setattr(budgets, "_entered", [budget])
+            data = pickle.dumps(make())
+            patch.setattr(budgets, "_entered", [])
+            sent = pickle.loads(data)
+            again = pickle.loads(pickle.dumps(clone(sent)))
+            inner = private_of(again)
+            assert inner.carried_budgets == [f"{platform.node()}:{budget._place}"]
+            assert fits(made=inner)
+            assert not fits(made=inner)
+            assert not fits(made=clone(inner))
         assert len(budget.events) == 1
-        assert pickle.loads(data)[-1].carried_budgets == ()
+        budgets._opened_here.add(str(budget._place))
+        known = pickle.loads(data)
+        assert "carried_budgets" not in vars(private_of(known))
+    copies = copy.deepcopy(inner), pickle.loads(pickle.dumps(inner))
+    assert all(fits(made=each) for each in copies)  # this process opened it
     with pytest.raises(LedgerError, match="Make a new one: sklearn"):
-        got.fit(X, Y, X_public=POINTS_ASKED)
-    assert fits(made=clone(got))
+        inner.fit(X, Y, X_public=POINTS_ASKED)
+    assert fits(made=clone(inner))
+    inner.carried_budgets = ["another machine:/tmp/mapl-budgets-0/1-1-0"]
+    for refused in (inner, clone(inner)):
+        with pytest.raises(LedgerError, match="on another machine"):
+            refused.fit(X, Y, X_public=POINTS_ASKED)
+
+
+def test_a_fit_that_starts_inside_is_charged_though_it_reads_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The block may end before the records are read."""
+    started, ended, found = threading.Event(), threading.Event(), []
+    read = PrivateClassifier._read
+
+    def slowly(*args: Any) -> Any:
+        started.set()
+        assert ended.wait(20)
+        return read(*args)
+
+    monkeypatch.setattr(PrivateClassifier, "_read", slowly)
+    with Budget(epsilon=0.5, delta=1e-5) as budget:
+        thread = threading.Thread(target=lambda: found.append(fits()))
+        thread.start()
+        assert started.wait(20)
+    ended.set()
+    thread.join()
+    assert found == [False]
+    assert budget.events == []
 
 
 def test_a_killed_process_leaves_no_open_budget() -> None:
@@ -377,26 +452,172 @@ def test_a_killed_process_leaves_no_open_budget() -> None:
     assert not list(budgets._folder().glob(f"{killed.pid}-*"))
 
 
+SMALL = [GaussianEvent(sigma=Fraction(10**4 + i), steps=1) for i in range(9)]
+
+
+def joined(budget: Budget) -> Budget:
+    """The budget as another process sees it."""
+    assert budget._place is not None
+    return Budget._joined(budget._place)
+
+
 def test_a_charge_that_a_kill_cut_off_was_never_made() -> None:
     with Budget(epsilon=2, delta=1e-5) as budget:
-        assert fits()
+        budget.charge(SMALL[0])
         assert budget._place is not None
         with open(budget._place / "charges", "ab") as file:
             file.write(b'{"event": {"kind"')
-        assert len(budget.events) == 1
-        assert fits() or True
-        assert len(budget.events) >= 1
-        budget.charge(GaussianEvent(sigma=Fraction(10**4), steps=1))
-        (joined,) = [budgets.Budget._joined(budget._place)]
-        assert joined.events == budget.events
+        assert budget.events == SMALL[:1]
+        budget.charge(SMALL[1])
+        assert joined(budget).events == budget.events == SMALL[:2]
 
 
-def test_a_budget_that_was_closed_meanwhile_refuses(tmp_path: Path) -> None:
+def test_a_charge_that_cannot_be_written_whole_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with Budget(epsilon=2, delta=1e-5) as budget:
+        budget.charge(SMALL[0])
+        write = os.pwrite
+        for short in (
+            lambda file, data, at: write(file, data[:20], at),
+            lambda *_: write(-1, b"", 0),
+        ):
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "pwrite", short)
+                with pytest.raises(LedgerError, match="is the disk full"):
+                    budget.charge(SMALL[1])
+            assert joined(budget).events == budget.events == SMALL[:1]
+        budget.charge(SMALL[1])
+        assert joined(budget).events == SMALL[:2]
         assert budget._place is not None
-        joined = Budget._joined(budget._place)
-    with pytest.raises(LedgerError, match="closed in the meantime"):
-        joined.charge(GaussianEvent(sigma=Fraction(10**4), steps=1))
+        os.truncate(budget._place / "charges", 10)
+        with pytest.raises(LedgerError, match="was changed"):
+            budget.charge(SMALL[2])
+        with pytest.raises(LedgerError, match="was changed"):
+            budget.__exit__()
+    assert open_budgets() == []
+
+
+def test_an_interruption_loses_no_charge(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Budget(epsilon=2, delta=1e-5) as budget:
+        other = joined(budget)
+        for event in SMALL:
+            other.charge(event)
+        read = budgets._charge_of
+        for n in range(len(SMALL)):
+            left = [n]
+
+            def interrupted(line: bytes, left: Any = left) -> Any:
+                left[0] -= 1
+                if left[0] < 0:
+                    raise KeyboardInterrupt
+                return read(line)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(budgets, "_charge_of", interrupted)
+                with pytest.raises(KeyboardInterrupt):
+                    _ = budget.events
+        assert budget.events == SMALL
+        odd = GaussianEvent(sigma=Fraction(10**90 + 1, 10**85), steps=1)
+        with pytest.raises(MaplError):
+            other.charge(odd)
+        assert joined(budget).events == budget.events == SMALL
+
+
+def test_a_charge_that_waits_while_a_budget_closes_is_refused() -> None:
+    budget = Budget(epsilon=2, delta=1e-5)
+    with budget:
+        other, found = joined(budget), []
+
+        def charge() -> None:
+            try:
+                other.charge(SMALL[0])
+            except LedgerError as error:
+                found.append("closed in the meantime" in str(error))
+
+        with budget._charges():  # as `_close` holds them
+            thread = threading.Thread(target=charge)
+            thread.start()
+            time.sleep(0.1)
+            assert budget._place is not None
+            (budget._place / "charges").unlink()
+        thread.join()
+        assert found == [True]
+        with pytest.raises(LedgerError, match="closed in the meantime"):
+            budget.__exit__()
+    assert open_budgets() == []
+    with budget:
+        assert budget.events == []
+        assert fits()
+    assert len(budget.events) == 1
+
+
+def test_one_request_to_two_data_sets_is_charged_twice(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    ledger = Ledger(url, create=True)
+    for name in "abc":
+        ledger.create(name, epsilon=20, delta=1e-4)
+    with Budget(epsilon=1.6, delta=1e-5) as budget:
+        made = [model(ledger=url, dataset=name, random_state=0) for name in "abc"]
+        assert [fits(made=each) for each in made].count(True) == len(budget.events) == 2
+        assert fits(made=made[0])
+        assert len(budget.events) == 2
+    with budget:  # open again, all know what was requested
+        assert fits(made=made[0])
+        other = joined(budget)
+        assert other.events == budget.events
+        requests = {charge.request for charge in other._known.filter.charged}
+        assert len(requests - {""}) == len(budget.events) == 2
+
+
+def test_all_budgets_are_charged_or_none() -> None:
+    with Budget(epsilon=9, delta=1e-5) as outer, Budget(epsilon=0.1, delta=1e-5):
+        event = GaussianEvent(sigma=Fraction(4), steps=1)
+        with pytest.raises(BudgetExceededError):
+            budgets.charge_all(open_budgets(), event)
+        assert outer.events == []
+
+
+def test_what_cannot_be_looked_up_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: Any, **__: Any) -> Any:
+        raise OSError(24, "Too many open files")
+
+    with Budget(epsilon=1.05, delta=1e-5) as budget:
+        with monkeypatch.context() as patch:
+            patch.setattr(budgets, "_entered", [])
+            patch.setattr(os, "open", refuses)
+            with pytest.raises(LedgerError, match="cannot be found out"):
+                open_budgets()
+        budgets._folder().chmod(0o755)
+        try:
+            found = by_shell(fits)
+        finally:
+            budgets._folder().chmod(0o700)
+        assert found.count(True) == len(budget.events) == 1
+        (budgets._folder() / "²-x").mkdir(exist_ok=True)
+        assert not fits()
+        (budgets._folder() / "²-x").rmdir()
+    other = tmp_path / "other"
+    other.mkdir()
+    monkeypatch.setattr(budgets, "_folder", lambda: other)
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    assert open_budgets() == []  # a stranger's folder holds none of ours
+
+
+def test_a_process_that_was_forked_charges_and_leaves_quietly() -> None:
+    with Budget(epsilon=1.05, delta=1e-5) as budget:
+        child = os.fork()
+        if not child:  # pragma: no cover - in the child
+            code = 1
+            with suppress(BaseException):
+                os.setsid()
+                code = 0 if fits() and not fits() else 2
+                budget.__exit__()
+            os._exit(code)
+        assert os.waitpid(child, 0)[1] == 0
+        assert len(budget.events) == 1
 
 
 def test_a_budget_needs_a_place_and_locks(
@@ -407,8 +628,11 @@ def test_a_budget_needs_a_place_and_locks(
     shared.chmod(0o777)
     for folder in (shared, tmp_path / "no" / "folder"):
         monkeypatch.setattr(budgets, "_folder", lambda folder=folder: folder)
+        budget, before = Budget(epsilon=1, delta=1e-5), len(os.listdir("/proc/self/fd"))
         with pytest.raises(LedgerError, match="a folder of yours alone"):
-            Budget(epsilon=1, delta=1e-5).__enter__()
+            budget.__enter__()
+        assert len(os.listdir("/proc/self/fd")) == before
+        assert budget._times_open == 0
     assert open_budgets() == []
     monkeypatch.setattr(budgets, "fcntl", None)
     with pytest.raises(LedgerError, match="file locks"), Budget(epsilon=1, delta=1e-5):
@@ -420,7 +644,10 @@ def test_a_budget_needs_a_place_and_locks(
 def test_parents_are_found_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     found = budgets._ancestors()
     assert os.getppid() in found
+    assert budgets._parent_of(2**30) == 0
+    assert budgets._namespace() != "0"
     monkeypatch.setattr(budgets, "_PROC", Path("/nowhere"))
+    assert budgets._namespace() == "0"
     done = subprocess.CompletedProcess([], 0, stdout=b" 7\n")
     monkeypatch.setattr(budgets.subprocess, "run", lambda *_, **__: done)
     assert budgets._parent_of(5) == 7

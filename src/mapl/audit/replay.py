@@ -76,7 +76,7 @@ class Tape(OneRelease):
 
     def __post_init__(self) -> None:
         seed = secrets.randbits(32) if self.first is None else self.first.seed
-        with nobody_pays():
+        with nobody_pays():  # nothing leaves
             OneRelease.__init__(self, epsilon=1e9, delta=1e-5, seed=seed)
 
     def commit_question(self, step: int, state: State, question: bytes) -> None:

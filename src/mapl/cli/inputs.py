@@ -166,6 +166,16 @@ class Inputs:
             )
 
 
+def _is_name(column: Any) -> bool:
+    """Whether public texts that nearly all differ are neither sentences nor times."""
+    from mapl.features.columns import is_free_text
+    from mapl.records import cells
+    from mapl.records.columns import convert
+
+    moments = convert(column, "time") != cells.NAT
+    return not (moments.mean() > 0.5 or is_free_text(convert(column, "text")))
+
+
 def _names_of(private: Path | Source) -> list[str]:
     """Return the names of the columns of private records."""
     from mapl.records.files import column_names
@@ -250,8 +260,6 @@ def read_inputs(
     """Read the public file; what is wrong with columns shows before anything is
     spent.
     """
-    from mapl.features.columns import is_free_text
-    from mapl.records.columns import convert
     from mapl.records.files import check_column, read_public
     from mapl.records.overlap import naming_columns
     from mapl.records.schema import Schema
@@ -277,9 +285,8 @@ def read_inputs(
     only_public = sorted(set(public.columns) - unused - set(shared))
     public = public[shared]
     schema = Schema.of_numbers_and_texts(public)
-    texts = public[[str(name) for name in schema.other_columns]]
-    names = naming_columns(texts)
-    names = [n for n in names if not is_free_text(convert(public[n], "text"))]
+    texts = public[schema.other_columns].select_dtypes(exclude="datetime")
+    names = [name for name in naming_columns(texts) if _is_name(texts[name])]
     if len(names) == len(shared):
         raise ParameterError(f"Nearly every value differs in each column of {pool}.")
     public = public.drop(columns=names)

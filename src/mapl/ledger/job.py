@@ -19,7 +19,7 @@ from mapl.errors import (
     PrivacyWarning,
     probability,
 )
-from mapl.ledger.budget import charge_all, check_all, open_budgets
+from mapl.ledger.budget import charge_all, check_all, payers
 from mapl.ledger.rules import check_price
 from mapl.ledger.secrecy import FolderOfCheckpoints, checkpoint_folder
 from mapl.ledger.store import Row, Store
@@ -47,18 +47,11 @@ class Job:
     """
 
     def __init__(
-        self,
-        store: Store,
-        dataset: str,
-        request: str,
-        *,
-        delta: float,
-        what: str,
-        carried: Sequence[str] = (),
+        self, store: Store, dataset: str, request: str, *, delta: float, what: str
     ) -> None:
         self._store, self._dataset, self._request = store, dataset, request
         self._what = what
-        self._payers = open_budgets(carried)
+        self._payers = payers()
         self.delta = probability(delta=delta)
         self.events: list[Event] = []
         self.rows: list[int] = []
@@ -111,7 +104,7 @@ class Job:
 
     def check(self, event: Event) -> None:
         """Refuse an event that is too much; charge nothing."""
-        check_all(self._payers, event, request=self._request)
+        check_all(self._payers, event, request=self._name)
         with Transaction(self._store) as transaction:
             if transaction.requested(self._dataset, self._request) is None:
                 self._refuse_other_records()
@@ -124,11 +117,21 @@ class Job:
         An open budget is charged even if the ledger was before: for once, whatever is
         released inside it.
         """
+        check_all(self._payers, event, request=self._name)
+        self._charge_ledger(event)
+        charge_all(self._payers, event, request=self._name)
+
+    @property
+    def _name(self) -> str:
+        """What a budget knows this job by."""
+        return f"{self._store.id}/{self._dataset}/{self._request}"
+
+    def _charge_ledger(self, event: Event) -> None:
+        """Commit the price of an event to the ledger, once."""
         if self.events:
             raise MechanismStateError(
                 "This job has an open mechanism already. Make a new job."
             )
-        check_all(self._payers, event, request=self._request)
         with Transaction(self._store) as transaction:
             row = transaction.requested(self._dataset, self._request)
             self.paid_before = row is not None
@@ -141,7 +144,6 @@ class Job:
                     "This request was charged before with another mechanism; it cannot "
                     "be changed now. Nothing was released."
                 )
-        charge_all(self._payers, event, request=self._request)
         self.events.append(event)
         self.rows.append(row["seq"])
         self._first_number = row["number"]

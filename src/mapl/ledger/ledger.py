@@ -9,7 +9,7 @@ request again gets the stored reply and costs nothing. Nothing is refunded.
 import json
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -141,15 +141,7 @@ class Ledger:
                 }
             )
 
-    def job(
-        self,
-        dataset: str,
-        content: bytes,
-        *,
-        delta: float,
-        what: str = "",
-        carried: Sequence[str] = (),
-    ) -> Job:
+    def job(self, dataset: str, content: bytes, *, delta: float, what: str = "") -> Job:
         """Return the job of a request, new or begun earlier.
 
         Parameters
@@ -163,11 +155,8 @@ class Ledger:
             At which a rule "basic" states the price.
         what : str
             A note for the history. Public.
-        carried : sequence of str
-            Open budgets that were sent along with a classifier.
         """
-        names = self._request(dataset, content)
-        return Job(*names, delta=delta, what=what, carried=carried)
+        return Job(*self._request(dataset, content), delta=delta, what=what)
 
     def online_job(
         self, dataset: str, content: bytes, *, delta: float, what: str = ""

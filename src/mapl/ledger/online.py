@@ -41,12 +41,12 @@ class OnlineJob(Job):
 
     def resume(self, event: Event) -> bool:
         """Go on with what was charged; return False, and charge nothing, if it was
-        not.
+        not. Open budgets pay when a mechanism is opened, not for its answers.
         """
         with Transaction(self._store) as transaction:
             paid = transaction.requested(self._dataset, self._request) is not None
         if paid and not self.events:
-            self.charge(event)  # finds its row
+            self._charge_ledger(event)  # finds its row
         return paid
 
     def stored_anywhere(self, steps: Sequence[str]) -> list[StoredStep | None]:

@@ -4,11 +4,11 @@ Prices are integers, rounded up; limits are integers, rounded down.
 """
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self, cast
 
 from mapl.errors import BudgetExceededError, ParameterError, positive, probability
 from mapl.privacy import accounting
@@ -20,7 +20,9 @@ from mapl.privacy.gaussian_prices import (
 )
 
 DELTA_UNIT = Fraction(1, 10**18)
+_GAUSSIAN_UNIT = Fraction(1, 10**12)
 _LARGEST = 2**62  # of a stored integer
+_EVERYTHING = (_LARGEST, _LARGEST)  # the price of a release that takes all of a budget
 _LEAK_SHARE = Fraction(1, 10)  # of the delta of rule "gaussian", kept for leaks
 
 
@@ -86,9 +88,21 @@ def _units_up(value: float, unit: Fraction) -> int:
     return max(1, math.ceil(_typed_decimal(value) / unit))
 
 
-def _without_leaks(delta: float) -> float:
+def _rest_of(delta: float, share: Fraction = _LEAK_SHARE) -> float:
     """The part of delta that is not kept for leaks, rounded down."""
-    return delta * float(1 - _LEAK_SHARE) * (1 - 1e-15)
+    return delta * float(1 - share) * (1 - 1e-15)
+
+
+@lru_cache(maxsize=256)
+def _gaussian_limits(
+    epsilon: float, delta: float, share: Fraction = _LEAK_SHARE
+) -> tuple[int, int]:
+    """Return the limits of squared shift and leaks as integers, rounded down."""
+    loss = gaussian_limit(epsilon=epsilon, delta=_rest_of(delta, share))
+    leaks = _typed_decimal(delta) * share
+    return math.floor(_typed_decimal(loss) / _GAUSSIAN_UNIT), math.floor(
+        leaks / DELTA_UNIT
+    )
 
 
 RULES = {
@@ -101,13 +115,13 @@ RULES = {
     ),
     "gaussian": Rule(
         "gaussian",
-        Fraction(1, 10**12),
+        _GAUSSIAN_UNIT,
         lambda epsilon, delta: (
-            gaussian_limit(epsilon=epsilon, delta=_without_leaks(delta)),
+            gaussian_limit(epsilon=epsilon, delta=_rest_of(delta)),
             delta * float(_LEAK_SHARE),
         ),
         lambda event, delta: gaussian_price(event),
-        lambda loss, delta: gaussian_epsilon(loss, delta=_without_leaks(delta)),
+        lambda loss, delta: gaussian_epsilon(loss, delta=_rest_of(delta)),
     ),
 }
 
@@ -136,60 +150,120 @@ def check_alone(event: Event, *, epsilon: float, delta: float) -> None:
         )
 
 
+@dataclass(frozen=True)
+class Charge:
+    """What was charged, for how much, and for which request if it has a name."""
+
+    event: Event
+    price: tuple[int, int]
+    request: str = ""
+
+
+_LEAK_SHARES = [Fraction(share, 1000) for share in (100, 500, 900, 990, 999)]
+
+
+@dataclass(frozen=True)
 class Filter:
-    """What may still be charged of one budget: rule "gaussian", and the first release
-    may take all.
+    """What may still be charged of one budget, by rule "gaussian".
 
-    A first release that the rule would refuse, since it keeps a part of delta for
-    leaks, is taken if it alone is (epsilon, delta)-DP; nothing else fits then.
+    The first release decides how much of delta is kept for leaks: the least of some
+    shares that admits it. One that none admits is taken if it alone is
+    (epsilon, delta)-DP; nothing else fits then.
 
-    Guarantee: the releases that are added are (epsilon, delta)-DP together, even if
+    Guarantee: the releases that are charged are (epsilon, delta)-DP together, even if
     each is chosen after seeing the earlier ones.
     Proof: docs/proofs/ledger.md, "Budgets"
     """
 
-    def __init__(self, *, epsilon: float, delta: float) -> None:
-        self._rule = RULES["gaussian"]
-        limits = self._rule.limits(epsilon=epsilon, delta=delta)
-        self.epsilon, self.delta = float(epsilon), float(delta)
-        self._row: dict[str, Any] = {"rule": "gaussian", "dataset": ""}
-        self._row |= {"loss_spent": 0, "delta_spent": 0}
-        self._row |= {"loss_limit": limits[0], "delta_limit": limits[1]}
-        self.charged: list[tuple[Event, tuple[int, int]]] = []
+    epsilon: float
+    delta: float
+    charged: tuple[Charge, ...] = ()
+    loss: int = 0
+    leak: int = 0
+
+    @classmethod
+    def of(cls, *, epsilon: float, delta: float) -> Self:
+        """Return a filter of nothing yet."""
+        RULES["gaussian"].limits(epsilon=epsilon, delta=delta)  # or an error
+        return cls(float(epsilon), float(delta))
+
+    def with_(self, new: Sequence[Charge]) -> Self:
+        """Return what it is after some charges, whose prices were checked."""
+        return replace(
+            self,
+            charged=(*self.charged, *new),
+            loss=self.loss + sum(charge.price[0] for charge in new),
+            leak=self.leak + sum(charge.price[1] for charge in new),
+        )
 
     @property
-    def events(self) -> list[Event]:
-        """What was charged."""
-        return [event for event, _ in self.charged]
+    def is_spent(self) -> bool:
+        """Whether the first release took everything."""
+        return bool(self.charged) and self._share is None
 
     @property
     def epsilon_spent(self) -> float:
         """An epsilon, at the budget's delta, for all that was charged."""
-        if len(self.charged) == 1:
-            return accounting.epsilon(self.events, delta=self.delta)
-        return self._rule.epsilon_spent(self._row["loss_spent"], delta=self.delta)
+        if len(self.charged) <= 1:
+            events = [charge.event for charge in self.charged]
+            return accounting.epsilon(events, delta=self.delta)
+        rest = _rest_of(self.delta, cast(Fraction, self._share))
+        return gaussian_epsilon(float(self.loss * _GAUSSIAN_UNIT), delta=rest)
 
-    def price(self, event: Event) -> tuple[int, int]:
-        """Return what an event costs, or refuse it."""
-        try:
-            return check_price(self._row, event, delta=self.delta)
-        except BudgetExceededError:
-            if self.charged:
-                raise BudgetExceededError(self._exceeded(event)) from None
+    @property
+    def remaining(self) -> float:
+        """The epsilon that is left, rounded down."""
+        return 0.0 if self.is_spent else max(0.0, self.epsilon - self.epsilon_spent)
+
+    def price(self, event: Event, request: str = "") -> tuple[int, int] | None:
+        """Return what an event costs, None if its request was charged; or refuse it."""
+        known = (c.event for c in self.charged if c.request == request != "")
+        if event in known:
+            return None
+        price = RULES["gaussian"].price(event, delta=self.delta)
+        if self.charged:
+            self._check(event, price)
+            return price
+        if any(self._fits(price, share) for share in _LEAK_SHARES):
+            return price
         check_alone(event, epsilon=self.epsilon, delta=self.delta)
-        return self._row["loss_limit"], self._row["delta_limit"]
+        return _EVERYTHING
 
-    def add(self, event: Event, price: tuple[int, int]) -> None:
-        """Charge an event, whose price was checked."""
-        self._row["loss_spent"] += price[0]
-        self._row["delta_spent"] += price[1]
-        self.charged.append((event, price))
+    @property
+    def _share(self) -> Fraction | None:
+        """The part of delta that the first release keeps for leaks."""
+        first = self.charged[0].price
+        fits = (
+            s for s in _LEAK_SHARES if first != _EVERYTHING and self._fits(first, s)
+        )
+        return next(fits, None)
 
-    def _exceeded(self, event: Event) -> str:
+    def _fits(self, price: tuple[int, int], share: Fraction) -> bool:
+        loss, leak = _gaussian_limits(self.epsilon, self.delta, share)
+        return price[0] <= loss and price[1] <= leak
+
+    def _check(self, event: Event, price: tuple[int, int]) -> None:
+        share = self._share
+        said = f"Budget exceeded: {self.epsilon_spent:.3g} of epsilon {self.epsilon:g} "
+        if share is None:
+            raise BudgetExceededError(
+                f"{said}is spent, and all of delta {self.delta:g}: the first release "
+                "left nothing. Give the budget a larger delta, or the first release a "
+                "smaller one. Nothing was released."
+            )
+        if self._fits((self.loss + price[0], self.leak + price[1]), share):
+            return
+        most = _gaussian_limits(self.epsilon, self.delta, share)[1]
+        if self.leak + price[1] > most:
+            leaks = [float(n * DELTA_UNIT) for n in (self.leak, most, price[1])]
+            raise BudgetExceededError(
+                "Budget exceeded: {:.3g} of {:.3g} of delta is spent for leaks, this "
+                "release needs {:.3g}. Give it a smaller delta. Nothing was "
+                "released.".format(*leaks)
+            )
         needed = accounting.epsilon([event], delta=self.delta)
-        return (
-            f"Budget exceeded: {self.epsilon_spent:.3g} of epsilon {self.epsilon:g} is "
-            f"spent, this release needs {needed:.3g}. Nothing was released."
+        raise BudgetExceededError(
+            f"{said}is spent, this release needs {needed:.3g}. Nothing was released."
         )
 
 

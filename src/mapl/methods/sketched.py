@@ -24,6 +24,7 @@ from mapl.features.grids import Grid, cells_of, grid_of
 from mapl.features.sketch import N_DRAWN, Sketch, SketchForm, drawn_table
 from mapl.features.tables import GRID, CellMap
 from mapl.learners import seed_of
+from mapl.ledger.budget import releases
 from mapl.methods.both import Asked, hear_teachers
 from mapl.methods.moments import (
     Regression,
@@ -312,6 +313,7 @@ class PublishedSketch:
     on_invalid: str
 
 
+@releases
 def sketch_records(
     table: Table,
     labels: Any,

@@ -9,6 +9,7 @@ import numpy as np
 from mapl.arrays import Array, Ints
 from mapl.errors import ParameterError, integer, positive, probability
 from mapl.learners import check_classifier, learner_digest
+from mapl.ledger.budget import releases
 from mapl.privacy.noisy_counts import NoisyCount
 from mapl.privacy.search import least_root
 from mapl.privacy.votes import NO_VOTE
@@ -38,6 +39,7 @@ class PrivateError:
     certificate: dict[str, Any]
 
 
+@releases
 def private_error(
     estimator: Any,
     X: Any,

@@ -36,8 +36,13 @@ class Guard:
         self._process = os.getpid(), _forks
         self._lock = threading.Lock()
 
+    @property
+    def is_own(self) -> bool:
+        """Whether this is the process that made it."""
+        return (os.getpid(), _forks) == self._process
+
     def __enter__(self) -> None:
-        if (os.getpid(), _forks) != self._process:
+        if not self.is_own:
             raise MechanismStateError(
                 f"This {self.name} was opened in another process: used here too, its "
                 "budget would be spent twice. Nothing was released."

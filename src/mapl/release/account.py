@@ -5,7 +5,7 @@ An account is charged before any noise is drawn, and nothing is ever refunded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,7 +23,7 @@ from mapl.ledger.budget import (
     charge_all,
     check_all,
     nobody_pays,
-    open_budgets,
+    payers,
     receipt_of,
 )
 from mapl.ledger.rules import check_alone
@@ -78,24 +78,14 @@ class Account(Protocol):
 
 
 class OneRelease(InMemory):
-    """An account for one release: it has a limit of its own, and open budgets pay.
+    """An account for one release: it has a limit of its own, and open budgets pay."""
 
-    ``carried`` says which budgets were sent along with the classifier.
-    """
-
-    def __init__(
-        self,
-        *,
-        epsilon: float,
-        delta: float,
-        seed: int = 0,
-        carried: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, *, epsilon: float, delta: float, seed: int = 0) -> None:
         super().__init__(seed)
         self.epsilon = positive(epsilon=epsilon)
         self.delta = probability(delta=delta)
         self.events: list[Event] = []
-        self._payers = open_budgets(carried)
+        self._payers = payers()
 
     def check(self, event: Event) -> None:
         """Refuse an event that does not fit; charge nothing."""
@@ -141,7 +131,6 @@ def open_account(
     keys: Callable[[], Words],
     assignment: Callable[[int], bytes],
     quiet: bool = False,
-    carried: Sequence[str] = (),
 ) -> Account:
     """Open the account that a release is charged to.
 
@@ -151,17 +140,16 @@ def open_account(
     computation, unless the same job was begun before. ``keys`` returns digests of the
     records, by which the ledger notices a mix-up; ``assignment`` returns, for a seed, a
     digest of which record is in which chunk: a job goes on with that one alone.
-    ``quiet`` is for fits that others can see: no warning compares records. ``carried``
-    are open budgets that were sent along with the classifier.
+    ``quiet`` is for fits that others can see: no warning compares records.
     """
     check_ledger(ledger, dataset)
     if ledger is None:
         limits = {"epsilon": epsilon, "delta": delta}
-        return OneRelease(**limits, seed=seed, carried=carried)
+        return OneRelease(**limits, seed=seed)
     from mapl.ledger.ledger import Ledger
 
     opened = Ledger(ledger)
-    job = opened.job(str(dataset), request, delta=delta, what=note, carried=carried)
+    job = opened.job(str(dataset), request, delta=delta, what=note)
     digest = opened.records_digest(keys())
     job.begin(seed, data=digest, assignment=assignment, quiet=quiet)
     return job

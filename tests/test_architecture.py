@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "mapl"
 FILES = sorted(SOURCE.rglob("*.py"))
-MOST_LINES, MOST_BODY_LINES = 450, 45
+MOST_LINES, MOST_BODY_LINES = 600, 45
 
 # From the bottom up; a room imports only rooms below it.
 ORDER = [

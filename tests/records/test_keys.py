@@ -1,5 +1,6 @@
 """Which record goes to which chunk."""
 
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from mapl.records.keys import (
     record_keys,
     unit_keys,
 )
+from mapl.records.private import private_records
 from mapl.records.schema import Column, Schema
 from mapl.records.table import canonical_table
 
@@ -311,3 +313,85 @@ def test_records_without_an_owner_are_units_by_themselves() -> None:
         assert len(np.unique(persons(units), axis=0)) == 4
         fewer = unit_keys(owners[1:], table.take(np.arange(1, 5)), np.zeros(4, int))
         assert (fewer == units[1:]).all()
+
+
+UNKNOWN_OWNERS: list[Any] = [
+    *({"a": 1}, frozenset("a"), object(), 1 + 1j, 2**2000, bytearray(b"a")),
+    *(Decimal("1E+500"), (((((1,),),),),), ("a", object()), np.void(b"ab")),
+]
+
+
+@pytest.mark.parametrize(
+    "owner", UNKNOWN_OWNERS, ids=lambda owner: type(owner).__name__
+)
+def test_an_owner_that_cannot_be_told_from_others_is_refused(owner: Any) -> None:
+    """Not nobody: then one person would count as many."""
+    table = canonical_table(np.zeros((3, 1)), Schema.of(np.zeros((1, 1))))
+    codes, owners = np.zeros(3, dtype=np.int64), ["a", owner, owner]
+    kwargs: dict[str, Any] = {"takes_missing": True}
+    with pytest.raises(ParameterError, match="cannot be told"):
+        private_records(table, codes, owners, **kwargs, on_invalid="error")
+    found = private_records(table, codes, owners, **kwargs, on_invalid="drop")
+    assert found.usable.tolist() == [True, False, False]
+
+
+def test_bytes_are_owners_like_texts() -> None:
+    digests = [b"\x9f\x9dQ", b"\xff", b"\xfe", b"bob", b"\0bytes:ff"]
+    texts = ["bob", "\0bytes:ff", "bytes:ff", "(1:a)", "\ud800", "\ud801"]
+    parts = [("a",), ("a", None), ("a", b"\xff"), ("a", "b")]
+    listed = [*digests, *texts, *parts]
+    names = group_names(listed, len(listed))
+    assert names[3] == names[5]  # b"bob" and "bob"
+    assert names[4] == names[6]
+    assert len(set(names)) == len(listed) - 2
+    plain = group_names(pa.array(digests, pa.binary()), len(digests))
+    assert plain == names[: len(digests)]
+    assert group_names(pl.Series(digests, dtype=pl.Binary), len(digests)) == plain
+    assert all(is_owned(group_keys(listed, len(listed))))
+    for nested in (pl.Series([["a"], ["b"]]), pa.array([["a"], ["b"]])):
+        with pytest.raises(ParameterError, match="a column of lists"):
+            group_keys(nested, 2)
+
+
+def test_numbers_are_owners_whatever_stands_beside_them() -> None:
+    for numbers in ([1e16, 7.0, 2.5], [-0.0, 1.0, 1e300], [0.1, 3.0, 1e-7]):
+        alone = group_names(np.array(numbers), 3)
+        assert group_names(np.array([*numbers, "x"]), 4)[:3] == alone
+        assert group_names(pd.Series([*numbers, None]), 4)[:3] == alone
+    assert len(set(group_names([0.1, np.float32(0.1)], 2))) == 2
+
+
+def test_a_record_that_cannot_be_read_is_no_copy_of_an_empty_one() -> None:
+    schema = Schema({0: Column("number"), 1: Column("number")}, "array")
+    rows = [[1.0, 2.0], [3.0, 4.0], [None, None], [None, None]]
+    chunks = []
+    for some in (rows, [[9.0, 9.0, 9.0], *rows], [[], *rows], [*rows, [1.0], None]):
+        made = canonical_table(some, schema)
+        found = chunk_rows(record_keys(made, None), None, n_chunks=9)
+        cells_of = [made.columns[0][c[made.readable[c]]].tolist() for c in found]
+        chunks.append(repr(cells_of))
+    assert len(set(chunks)) == 1
+    sparse = Schema(schema.columns, "sparse")
+    assert canonical_table([[1, 2], [3]], sparse).readable.tolist() == [True, False]
+
+
+def test_the_order_of_cells_in_one_sparse_row_changes_no_other() -> None:
+    rng = np.random.default_rng(0)
+    columns, values = rng.integers(0, 3, (6, 40)), rng.normal(size=(6, 40))
+
+    def digests(order: Any) -> list[bytes]:
+        found = sp.csr_matrix((6, 3))
+        found.indptr = np.arange(0, 241, 40, dtype=np.int32)
+        flat = columns.copy(), values.copy()
+        flat[0][-1], flat[1][-1] = columns[-1][order], values[-1][order]
+        found.indices, found.data = (
+            flat[0].reshape(-1).astype(np.int32),
+            flat[1].ravel(),
+        )
+        schema = Schema({i: Column("number") for i in range(3)}, "sparse")
+        made = canonical_table(found, schema)
+        assert made.columns[0].has_canonical_format
+        return [row.tobytes() for row in record_keys(made, None)][:5]
+
+    orders = [np.argsort(columns[-1], kind="stable"), rng.permutation(40)]
+    assert digests(orders[0]) == digests(orders[1])

@@ -219,7 +219,6 @@ def learn(
     budget = _budget(settings)
     from mapl.publish.bundle import FILES, new_folder, write_bundle
     from mapl.publish.signing import read_key
-    from mapl.records.overlap import naming_columns
 
     key = None if sign is None else read_key(sign)
     columns: Any = {"target": target, "groups": groups, "drop": split_at_commas(drop)}
@@ -243,16 +242,14 @@ def learn(
     records = None
     if not scale.streamed:
         records = data.read_records(names, on_invalid=settings["on_invalid"])
-    more = {}
-    if baseline:  # before anything is charged: it may take more memory than there is
-        more = baseline_score(records, test_table, data, target, names)
+    # Before anything is charged: it may take more memory than there is.
+    scored = (records, test_table, data, target, names)
+    more = baseline_score(*scored) if baseline else {}
     with new_folder(out, FILES, overwrite=overwrite) as made:
         prepared.fit(model, data, records, allow_overlap=allow_overlap)
         _say_charge(model)
         whole = prepared.whole(model.student_)
-        points = getattr(model, "made_up_points_", None)
-        if points is None:
-            points = data.public.drop(columns=naming_columns(data.public))
+        points = _points_to_show(model, data)
         score, failed = _score(whole, test_table, data, target, model)
         shown: Any = {"score": score if test_is_public else None, "key": key}
         signed = write_bundle(made, whole, model, points, **shown)
@@ -391,6 +388,15 @@ def estimator_by_name(name: str) -> Any:
 
 
 # Results ----------------------------------------------------------------------------
+
+
+def _points_to_show(model: Any, data: Inputs) -> Any:
+    """Return the public records, without columns that say who somebody is."""
+    from mapl.records.overlap import naming_columns
+
+    if hasattr(model, "made_up_points_"):
+        return model.made_up_points_
+    return data.public.drop(columns=naming_columns(data.public))
 
 
 def _say_charge(model: Any) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from mapl.cli.inputs import Inputs
 from mapl.errors import ParameterError
 
@@ -62,6 +60,7 @@ def _ranking(model: Any, typed: Any, truth: Any, names: list[str]) -> dict[str, 
     """Return the area under the ROC curve, over classes the mean, and the log loss;
     nothing for a model without probabilities.
     """
+    import numpy as np
     from sklearn.metrics import roc_auc_score
 
     if not hasattr(model, "predict_proba"):
@@ -85,6 +84,7 @@ def baseline_score(
 
     It sees the columns that a private model may learn from, one number for each cell.
     """
+    import numpy as np
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.preprocessing import OrdinalEncoder
 
@@ -119,6 +119,8 @@ def baseline_score(
 
 def _columns_of(table: Any, data: Inputs) -> tuple[Any, Any]:
     """Return numbers, and the texts that are no sentences."""
+    import numpy as np
+
     from mapl.features.columns import split
 
     numbers, texts = split(table)

@@ -11,7 +11,7 @@ import math
 import re
 import sys
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, date, datetime, timedelta, timezone
 from datetime import time as clock_time
 from decimal import Decimal
 from fractions import Fraction
@@ -37,6 +37,9 @@ _EPOCH_DAY = date(1970, 1, 1).toordinal()
 DAY = 86_400 * 10**9  # nanoseconds
 # Texts that mean "missing" in a label or group column, unless a class has that name.
 MISSING_TEXTS = {"", "NA", "N/A", "<NA>", "NaN", "nan", "null", "NULL", "None"}
+_MARK = "\0"  # before what is no plain text; such a text has one more
+UNREADABLE_OWNER = f"{_MARK}unreadable"
+_LARGEST_WHOLE = 10**16
 _WHOLE_ID = re.compile(r"(-?[0-9]+)\.0")
 _PANDAS = ("Timestamp", "Timedelta", "Period", "Interval")
 _OWN_TYPES = {type(None), str, bytes, bool, int, float, complex, Decimal, Fraction}
@@ -51,7 +54,8 @@ def plain(value: Any) -> Any:
     own code reads it, so nothing that the subclass defines is run.
     """
     kind = type(value)
-    if kind in _OWN_TYPES or kind in _pandas_types("pandas" in sys.modules):
+    # By identity: to compare or hash a class may run code of its own.
+    if id(kind) in _OWN_IDS or id(kind) in _pandas_types("pandas" in sys.modules):
         return value
     for base, read in _READERS.items():
         if issubclass(kind, base):
@@ -59,14 +63,23 @@ def plain(value: Any) -> Any:
     return None
 
 
+_OWN_IDS = frozenset(map(id, _OWN_TYPES))
+
+
+def is_series(value: Any) -> bool:
+    """Whether a value is a Series of pandas."""
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and type(value) is pandas.Series
+
+
 @lru_cache(maxsize=2)
-def _pandas_types(is_loaded: bool) -> frozenset[type]:
+def _pandas_types(is_loaded: bool) -> frozenset[int]:
     """Return pandas' types of cells; where it is not loaded, no cell is of one."""
     if not is_loaded:
         return frozenset()
     pandas = sys.modules["pandas"]
     found = [type(pandas.NA), type(pandas.NaT), *(getattr(pandas, n) for n in _PANDAS)]
-    return frozenset(found)
+    return frozenset(map(id, found))
 
 
 def _fields(value: Any, kind: type, names: str) -> list[Any]:
@@ -103,20 +116,18 @@ _READERS: dict[type, Callable[[Any], Any]] = {  # of subclasses; the first that 
 }
 
 
-def _is_known_zone(zone: tzinfo) -> bool:
+def is_known_zone(zone: Any) -> bool:
     """Whether a time zone is one of Python's, pytz' or dateutil's: others are code."""
     kind = type(zone)
-    if kind in (timezone, ZoneInfo):
-        return True
     pytz, tz = sys.modules.get("pytz"), sys.modules.get("dateutil.tz.tz")
-    known = [getattr(tz, name, None) for name in ("tzutc", "tzoffset", "tzfile")]
+    names = ("tzutc", "tzoffset", "tzfile", "tzlocal")
+    known = [timezone, ZoneInfo, *(getattr(tz, name, None) for name in names)]
     if pytz is not None:
-        fixed = sys.modules["pytz"].FixedOffset
-        known += [type(pytz.utc), type(fixed(60))]
+        known += [type(pytz.utc), type(pytz.FixedOffset(60))]
         named = (pytz.tzinfo.DstTzInfo, pytz.tzinfo.StaticTzInfo)
-        if kind.__mro__[1:2] in ((named[0],), (named[1],)):  # a class a zone
+        if any(kind.__mro__[1] is base for base in named):  # a class a zone
             return not any(map(callable, vars(kind).values()))
-    return kind in known
+    return any(kind is own for own in known)
 
 
 def is_missing(value: Any) -> bool:
@@ -200,7 +211,9 @@ def text(value: Any) -> str | None:
         return _rational_text(value)
     if type(value).__module__.split(".")[0] == "pandas":
         return _pandas_text(value)
-    return str(value) if isinstance(value, UUID | clock_time) else None
+    if isinstance(value, clock_time):
+        return str(value.replace(tzinfo=None))
+    return str(value) if isinstance(value, UUID) else None
 
 
 def _pandas_text(value: Any) -> str | None:
@@ -321,7 +334,7 @@ def _in_utc(value: datetime) -> datetime:
     """Return a time in UTC; a ValueError for one in a zone that nobody knows."""
     if value.tzinfo is None:
         return value
-    if not _is_known_zone(value.tzinfo):
+    if not is_known_zone(value.tzinfo):
         raise ValueError
     return value.astimezone(UTC)
 
@@ -379,26 +392,61 @@ def times_in_ns(values: Any) -> Any:
 
 
 def group(value: Any, depth: int = 0) -> str | None:
-    """Return the text that identifies a unit; a tuple has one for each of its parts.
+    """Return the text that identifies a unit, None where nobody is named.
 
     An identifier is a text, and is taken as it stands: "0e1" is not "0", nor "true"
-    "1". Only what containers do to numbers is undone: 7, 7.0 and "7.0" are "7". None
-    says that nobody is named.
+    "1". Only what containers do to numbers is undone: 7, 7.0 and "7.0" are "7". Bytes
+    are the text that they encode, else their digits; a tuple has one text for each of
+    its parts. A value of another kind is `UNREADABLE_OWNER`.
     """
-    value = plain(value)
-    if isinstance(value, tuple | list):
-        if depth >= _DEEPEST_GROUP:
-            return None
-        parts = [group(part, depth + 1) for part in value]
-        if all(part is None for part in parts):
-            return None
-        shown = ("-" if part is None else f"{len(part)}:{part}" for part in parts)
-        return f"({','.join(shown)})"
-    if isinstance(value, bytes):
-        value = value.decode("utf-8", "surrogateescape")
-    if not isinstance(value, str):
-        return text(value)
-    if value in MISSING_TEXTS or not (value.isascii() or _is_unicode(value)):
+    found = plain(value)
+    if isinstance(found, tuple | list):
+        return _group_of_parts(found, depth)
+    if is_missing(value) and _is_nothing(value):
         return None
+    if isinstance(found, bytes):
+        try:
+            found = found.decode()
+        except UnicodeDecodeError:
+            return f"{_MARK}bytes:{found.hex()}"
+    if isinstance(found, str):
+        return _owner_text(str(found))
+    if isinstance(found, float | np.floating):
+        number = float(found) + 0.0
+        whole = number.is_integer() and abs(number) < _LARGEST_WHOLE
+        return str(int(number)) if whole else repr(number)
+    shown = None if found is None else text(found)
+    return UNREADABLE_OWNER if shown is None else shown
+
+
+def _group_of_parts(parts: Any, depth: int) -> str | None:
+    if depth >= _DEEPEST_GROUP:
+        return UNREADABLE_OWNER
+    found = [group(part, depth + 1) for part in parts]
+    if all(part is None for part in found):
+        return None
+    if UNREADABLE_OWNER in found:
+        return UNREADABLE_OWNER
+    shown = ("-" if part is None else f"{len(part)}:{part}" for part in found)
+    return f"{_MARK}({','.join(shown)})"
+
+
+def _owner_text(value: str) -> str | None:
+    """Return a text that no number, bytes or tuple has but those that are the same."""
+    if value in MISSING_TEXTS:
+        return None
+    if not value.isascii() and not _is_unicode(value):
+        return f"{_MARK}text:{value.encode('utf-8', 'surrogatepass').hex()}"
+    if value.startswith(_MARK):
+        return f"{_MARK}{value}"
     whole = _WHOLE_ID.fullmatch(value)
-    return str(value) if whole is None else whole[1]
+    if whole is not None:
+        value = whole[1]
+    return "0" if value == "-0" else value
+
+
+def _is_nothing(value: Any) -> bool:
+    """Whether a missing value is one that stands for nothing, not one of a kind that
+    is not known.
+    """
+    return value is None or plain(value) is not None

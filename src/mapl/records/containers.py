@@ -6,12 +6,13 @@ same values whatever the storage, so that the next step can look at each by itse
 """
 
 import math
+from datetime import UTC
 from typing import Any
 
 import numpy as np
 
 from mapl.arrays import Array
-from mapl.records.cells import NAT
+from mapl.records.cells import NAT, is_known_zone
 
 _NUMPY_NUMBERS = "fiub"
 _POLARS_NUMBERS = {"Int8", "Int16", "Int32", "Int64", "Float32", "Float64", "Boolean"}
@@ -108,6 +109,19 @@ def distinct_cells(column: Any) -> tuple[list[Any], Array] | None:
     return distinct, np.concatenate(places)
 
 
+def is_nested(column: Any) -> bool:
+    """Whether a typed column holds lists or structures."""
+    if hasattr(column, "to_physical"):  # polars
+        return bool(column.dtype.is_nested())
+    kind = getattr(getattr(column, "dtype", None), "pyarrow_dtype", None)
+    kind = getattr(column, "type", None) if hasattr(column, "to_pylist") else kind
+    if kind is None:
+        return False
+    import pyarrow as pa
+
+    return bool(pa.types.is_nested(kind))
+
+
 def floats_of(column: Any) -> Array | None:
     """Return an Arrow column of integers or truth values with gaps as floats, None for
     other columns. Each is rounded by itself.
@@ -146,6 +160,8 @@ def _of_pandas(column: Any) -> Array | list[Any]:
     if hasattr(dtype, "categories"):  # by value: the codes are the caller's
         distinct = [*cells_of(column.array.categories), None]
         return [distinct[code] for code in column.array.codes.tolist()]
+    if kind == "M" and not is_known_zone(getattr(dtype, "tz", None) or UTC):
+        return np.full(len(column), NAT).view("M8[ns]")
     if kind == "M" and getattr(dtype, "tz", None) is not None:
         moments = column.array.tz_convert("UTC").tz_localize(None)
         return np.asarray(moments.to_numpy())

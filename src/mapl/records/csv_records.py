@@ -14,6 +14,7 @@ from typing import Any
 
 from mapl.errors import ParameterError
 
+_MARK = b"\xef\xbb\xbf"
 _LONGEST_RECORD = 2**24  # bytes beyond its first line; a longer one is not readable
 
 
@@ -72,6 +73,14 @@ def records_of(file: Any, sep: str, n: int, end: int | None = None) -> list[byte
     return found
 
 
+def skip_mark(file: Any) -> int:
+    """Go on after the mark of UTF-8 at the start of a file; return how long it is."""
+    if file.read(len(_MARK)) == _MARK:
+        return len(_MARK)
+    file.seek(0)
+    return 0
+
+
 def with_rest(file: Any, line: bytes, sep: str) -> tuple[bytes, int]:
     """Return a record whose first line ends within quotes, and how much was read.
 
@@ -94,8 +103,6 @@ def is_open_after(line: bytes, sep: str, *, inside: bool = False) -> bool:
     if inside and b'"' not in line:
         return True
     text = line.decode(_format.get().encoding or "utf-8", "replace")
-    if not inside:
-        text = text.removeprefix("\ufeff")
     return _closed(sep, inside=inside).fullmatch(text) is None
 
 

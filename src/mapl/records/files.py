@@ -8,6 +8,7 @@ breaks. What a record holds decides nothing about another one.
 import bz2
 import gzip
 import lzma
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from mapl.records.csv_records import (
     fields_of,
     is_open_after,
     records_of,
+    skip_mark,
     with_rest,
 )
 from mapl.records.schema import Schema
@@ -217,13 +219,15 @@ def _sheet(path: Location) -> Iterator[Iterator[tuple[Any, ...]]]:
         raise ParameterError(
             f"{path} needs openpyxl: pip install 'mapl[excel]', or save it as CSV."
         ) from None
-    book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-    try:
-        sheet = book.worksheets[0]
-        sheet.reset_dimensions()
-        yield sheet.iter_rows(values_only=True)
-    finally:
-        book.close()
+    with warnings.catch_warnings():  # which may show a cell
+        warnings.simplefilter("ignore")
+        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+        try:
+            sheet = book.worksheets[0]
+            sheet.reset_dimensions()
+            yield sheet.iter_rows(values_only=True)
+        finally:
+            book.close()
 
 
 def _without_blanks(row: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -246,6 +250,7 @@ def _csv_blocks(
         if start:
             file.seek(start)
         else:  # the names
+            skip_mark(file)
             records_of(file, sep, 1)
         yield Block({name: [] for name in names})
         while records := records_of(file, sep, rows, end):
@@ -262,8 +267,11 @@ def record_starts(path: Location, wanted: list[int]) -> list[int]:
     """Return where the first records of a CSV begin from these places on."""
     _, sep = _first_record(path)
     found: list[int] = []
-    at, is_open = 0, False
+    is_open = False
     with readable(path), opened(path) as file:
+        skip_mark(file)
+        records_of(file, sep, 1)
+        at = file.tell()
         for line in file:
             if not is_open and len(found) < len(wanted) and at >= wanted[len(found)]:
                 found.append(at)
@@ -278,10 +286,10 @@ def record_starts(path: Location, wanted: list[int]) -> list[int]:
 def _first_record(path: Location) -> tuple[bytes, str]:
     """Return the record of names, and what separates them."""
     with opened(path) as file:
+        skip_mark(file)
         line: bytes = file.readline()
         if line.startswith((b"\xff\xfe", b"\xfe\xff")):
             raise ParameterError(f"{path} is UTF-16. Save it as UTF-8.")
-        line = line.removeprefix(b"\xef\xbb\xbf")
         known = (sep for sep in _SEPARATORS if sep.encode() in line)
         sep = csv_format().sep or next(known, ",")
         if b'"' in line and is_open_after(line, sep):
@@ -409,6 +417,7 @@ def csv_layout(path: Path) -> dict[str, Any]:
 def _check_second_record(path: Path, sep: str) -> None:
     """Refuse records with more cells than names: pandas would shift them."""
     with opened(path) as file:
+        skip_mark(file)
         second = records_of(file, sep, 2)[1:]
     found, names = sum(len(fields_of(r, sep)) for r in second), len(column_names(path))
     if found > names:

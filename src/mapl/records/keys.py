@@ -18,13 +18,14 @@ from mapl.arrays import Array, Bools, Ints, Words, n_rows
 from mapl.errors import ParameterError
 from mapl.records import cells
 from mapl.records.columns import distinct_texts, grouped
-from mapl.records.containers import cells_of, columns_of, has_names
+from mapl.records.containers import cells_of, columns_of, has_names, is_nested
 from mapl.records.table import Table
 
 LANE = 16  # bytes that stand for one cell
 _BLOCK_BYTES = 1 << 24  # lanes laid out at a time
 # The first word of a lane says what the second is; that of a digest has bit 4.
 _NUMBER, _MISSING, _COUNT, _DIGEST = 0, 2, 8, 4
+_UNREADABLE = 0x9E3779B97F4A7C15  # in the keys of records that cannot be read
 
 
 def chunk_rows(
@@ -77,7 +78,10 @@ def record_keys(table: Table, codes: Ints | None) -> Words:
     while block := [sha256(row).digest()[:16] for row in islice(rows, 1 << 16)]:
         blocks.append(b"".join(block))
     digests = b"".join(blocks)
-    return np.frombuffer(digests, dtype="<u8").reshape(-1, 2).astype(np.uint64)
+    keys = np.frombuffer(digests, dtype="<u8").reshape(-1, 2).astype(np.uint64)
+    # What cannot be read has no cells, and is no copy of a record that has none.
+    keys[~table.readable] ^= np.uint64(_UNREADABLE)
+    return keys
 
 
 def group_keys(groups: Any, n: int) -> Words:
@@ -88,11 +92,22 @@ def group_keys(groups: Any, n: int) -> Words:
     """
     if n_rows(groups) != n:
         raise ParameterError("groups must have one value a record.")
+    if is_nested(groups):
+        raise ParameterError(
+            "groups must hold texts, numbers or times, got a column of lists or "
+            "structures. Pass their parts as several columns."
+        )
     # Several columns may name a unit together.
     if has_names(groups) or getattr(groups, "ndim", 1) > 1:
         groups = list(zip(*map(_listed, columns_of(groups)[1]), strict=True))
     distinct, places = distinct_texts(groups, cells.group)
     return np.asarray(_text_lanes(distinct)[places].reshape(n, 2).astype(np.uint64))
+
+
+def unreadable_owners(owners: Words) -> Bools:
+    """Return which records have an owner of a kind that cannot be told from others."""
+    lane = _text_lanes([cells.UNREADABLE_OWNER]).reshape(1, 2).astype(np.uint64)
+    return np.asarray((owners == lane).all(axis=1))
 
 
 def is_owned(units: Words) -> Bools:

@@ -10,7 +10,13 @@ from sklearn.utils import _safe_indexing
 
 from mapl.arrays import Bools, Ints, Words, n_rows
 from mapl.errors import ParameterError
-from mapl.records.keys import chunk_rows, group_keys, record_keys, unit_keys
+from mapl.records.keys import (
+    chunk_rows,
+    group_keys,
+    record_keys,
+    unit_keys,
+    unreadable_owners,
+)
 from mapl.records.labels import UNKNOWN
 from mapl.records.table import Table
 
@@ -22,6 +28,11 @@ _INCOMPLETE = (
 _UNREADABLE = (
     "X holds a record that has another number of cells than there are columns. Fix it, "
     "or set on_invalid='drop' to leave such records out."
+)
+_UNREADABLE_OWNER = (
+    "groups holds an owner that is no text, number or time, so whose record it is "
+    "cannot be told. Make texts of them, or set on_invalid='drop' to leave such "
+    "records out."
 )
 _UNKNOWN_LABEL = (
     "y holds a label that is not among classes. Declare every label that may occur "
@@ -95,13 +106,19 @@ def private_records(
     usable = table.readable & (codes != UNKNOWN)
     if not takes_missing:
         usable &= ~table.incomplete
+    labels_in_keys, owners = privacy == "records", None
+    if groups is not None:
+        owners = group_keys(groups, len(table))
+        unknown = unreadable_owners(owners)
+        if on_invalid == "error" and unknown.any():
+            raise ParameterError(_UNREADABLE_OWNER)
+        usable &= ~unknown
     if on_invalid == "error" and not usable.all():
         if (codes == UNKNOWN).any():
             raise ParameterError(_UNKNOWN_LABEL)
         raise ParameterError(_INCOMPLETE if table.readable.all() else _UNREADABLE)
-    labels_in_keys, units = privacy == "records", None
-    if groups is not None:
-        owners = group_keys(groups, len(table))
+    units = None
+    if owners is not None:
         units = unit_keys(owners, table, codes if labels_in_keys else None)
     return PrivateRecords(
         table=table,

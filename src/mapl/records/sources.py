@@ -143,7 +143,11 @@ class _QueryResult:
 
         with self._readable:
             self._engine = create_engine(self._query.url)
-            self._connection = self._engine.connect().execution_options(
+            connection = self._engine.connect()
+            if self._engine.dialect.name == "sqlite":  # a text may not be UTF-8
+                own: Any = connection.connection.driver_connection
+                own.text_factory = _as_text
+            self._connection = connection.execution_options(
                 stream_results=True, max_row_buffer=self._rows
             )
             return self._connection.execute(text(self._query.sql))
@@ -152,6 +156,10 @@ class _QueryResult:
         self._connection.close()
         self._engine.dispose()
         self._readable.__exit__(*error)
+
+
+def _as_text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
 
 
 @dataclass(frozen=True, repr=False)
@@ -186,6 +194,7 @@ class Source:
                     "A dataset of files must be Parquet: in others, one record may "
                     "change the type of a column. Give the files instead."
                 )
+            _refuse_other_types(fragments, given.schema)
             pieces = [piece for each in fragments for piece in _row_groups(each)]
             _refuse_twice(pieces)
             if not pieces:
@@ -226,22 +235,59 @@ def _refuse_twice(files: Sequence[Any]) -> None:
     ``files`` are paths, URLs and pieces of a dataset.
     """
     seen: set[Any] = set()
+    _refuse_shared_memory([f for f in files if _is_in_memory(f)])
     for file in files:
+        if _is_in_memory(file):
+            continue
         name = file if isinstance(file, str) else _name_of(file)
         with readable(name):
             own = _identities(file)
         if seen & own:
-            raise ParameterError(
-                f"{name} is named twice, or is a link to another one: its records "
-                "would count twice. Name each file once."
-            )
+            raise ParameterError(_TWICE.format(name))
         seen |= own
+
+
+_TWICE = (
+    "{} is named twice, or is a link to another one: its records would count twice. "
+    "Name each file once."
+)
+
+
+def _is_in_memory(file: Any) -> bool:
+    return not isinstance(file, str) and not getattr(file, "path", "")
+
+
+def _refuse_shared_memory(fragments: Sequence[Any]) -> None:
+    """Refuse records in memory that belong to two pieces: slices have one buffer."""
+    seen: dict[Any, list[tuple[int, int]]] = {}
+    for fragment in fragments:
+        for batch in fragment.to_batches():
+            for column in batch.columns[:1] if batch.num_rows else ():
+                kept = [part.address for part in column.buffers() if part]
+                start, end = column.offset, column.offset + len(column)
+                others = seen.setdefault(tuple(kept), []) if kept else []
+                if any(start < b and a < end for a, b in others):
+                    raise ParameterError(_TWICE.format("A part of the dataset"))
+                others.append((start, end))
+
+
+def _refuse_other_types(fragments: Sequence[Any], schema: Any) -> None:
+    """Refuse files whose columns have other types than the dataset: whether a cell can
+    be converted would depend on the cell.
+    """
+    for fragment in fragments:
+        own = fragment.physical_schema
+        for name in own.names:
+            wanted = schema.field(name).type if name in schema.names else None
+            if wanted is not None and own.field(name).type != wanted:
+                raise ParameterError(
+                    f"Column {name!r} has different types in the files of the dataset. "
+                    "Give the files themselves: each is read in its own types."
+                )
 
 
 def _identities(file: Any) -> set[Any]:
     """Return what tells a file from others, however it is spelt."""
-    if not hasattr(file, "filesystem") and not isinstance(file, str):
-        return _memory_of(file)
     if not isinstance(file, str):
         groups = tuple(group.id for group in getattr(file, "row_groups", ()))
         return {(own, groups) for own in _identities(_url_of(file))}
@@ -258,15 +304,6 @@ def _identities(file: Any) -> set[Any]:
     if info.get("size") and any(info.get(name) for name in _DIGESTS):
         found.add(tuple(str(info.get(name)) for name in _CHANGES))
     return found
-
-
-def _memory_of(fragment: Any) -> set[Any]:
-    """Return where the records of a fragment in memory are: slices have one buffer."""
-    batches = [b for b in fragment.to_batches() if b.num_rows and b.num_columns]
-    return {
-        (b.column(0).offset, *(part.address for part in b.column(0).buffers() if part))
-        for b in batches
-    }
 
 
 def _canonical_url(url: str) -> str:

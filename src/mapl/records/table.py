@@ -20,7 +20,7 @@ import numpy as np
 
 from mapl.arrays import Array, Bools, Ints, n_rows
 from mapl.errors import ParameterError
-from mapl.records.cells import NAT
+from mapl.records.cells import NAT, is_series, plain
 from mapl.records.columns import canonical_floats, convert
 from mapl.records.containers import columns_of, has_names
 from mapl.records.schema import Column, Schema
@@ -230,15 +230,22 @@ def _check_width(width: int, schema: Schema) -> None:
 def _columns_of_rows(rows: Any, width: int) -> tuple[list[list[Any]], Bools]:
     """Return the columns of a list of records; one of another length has no cells."""
     blank = [None] * width
-    sound = [
-        (isinstance(r, list | tuple) or getattr(r, "ndim", 0) == 1) and len(r) == width
-        for r in rows
-    ]
-    listed = [
-        (row.tolist() if isinstance(row, np.ndarray) else row) if fits else blank
-        for row, fits in zip(rows, sound, strict=True)
-    ]
+    read = [_cells_of_row(row) for row in rows]
+    sound = [len(row) == width for row in read]
+    listed = [row if fits else blank for row, fits in zip(read, sound, strict=True)]
     return [[row[j] for row in listed] for j in range(width)], np.array(sound, np.bool_)
+
+
+def _cells_of_row(row: Any) -> list[Any]:
+    """Return the cells of one record in a list; none of what is no list of cells."""
+    found = plain(row)
+    if isinstance(found, list | tuple):
+        return list(found)
+    if type(row) is np.ndarray and row.ndim == 1:
+        return list(row.tolist())
+    if is_series(row):
+        return list(row.to_numpy(dtype=object))
+    return []
 
 
 def _sparse_table(X: Any, schema: Schema) -> Table:
@@ -249,14 +256,21 @@ def _sparse_table(X: Any, schema: Schema) -> Table:
         dense = _dense_table(
             X, Schema(schema.columns, "array"), np.ones(n_rows(X), dtype=np.bool_)
         )
-        return _sparse_table(csr_matrix(dense.columns[0]), schema)
+        found = _sparse_table(csr_matrix(dense.columns[0]), schema)
+        return Table(schema, found.columns, dense.readable)
     _check_width(X.shape[1], schema)
     # Cell by cell first: duplicates are summed in a type that no other row decides.
     cells_ = X.tocoo(copy=True)
     values = convert(cells_.data, "number")
     kind = csr_array if isinstance(X, sparray) else csr_matrix
-    matrix = kind((values, (cells_.row, cells_.col)), shape=X.shape)
-    matrix.sum_duplicates()  # sorts by column as well
+    # In the order in which a record has them, whatever order others are in.
+    order = np.lexsort((cells_.col, cells_.row))
+    row, col = cells_.row[order], cells_.col[order]
+    first = np.append(True, (row[1:] != row[:-1]) | (col[1:] != col[:-1]))[: len(row)]
+    sums = np.bincount(np.cumsum(first) - 1, values[order], int(first.sum()))
+    sums = sums.astype(np.float64)  # which none are not
+    matrix = kind((sums, (row[first], col[first])), shape=X.shape)
+    matrix.sort_indices()
     matrix.indices = matrix.indices.astype(np.int32)
     matrix.indptr = matrix.indptr.astype(np.int64 if matrix.nnz >= 2**31 else np.int32)
     canonical_floats(matrix.data)

@@ -41,6 +41,8 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with (files("mapl.data") / "adult.parquet").open("rb") as file:
         adult = pd.read_parquet(file).drop(columns="fnlwgt")
     adult = adult.sample(frac=1, random_state=0, ignore_index=True)
+    # People who look alike would be public and private.
+    adult = adult.drop_duplicates(adult.columns.drop("income"), ignore_index=True)
     without = adult.drop(columns="income")
     adult[:3000].to_csv(folder / "private.csv", index=False)
     adult[3000:4000].to_csv(folder / "test.csv", index=False)

@@ -409,6 +409,10 @@ def test_learn_shows_the_type_of_each_column(folder: Path, tmp_path: Path) -> No
     assert "Categories: town\n" in message
     assert "Left out, nearly every value differs: name" in message
     assert "name" not in pd.read_parquet(tmp_path / "out" / "labels.parquet")
+    pd.read_csv(files[2])[["name"]].to_csv(tmp_path / "names.csv", index=False)
+    only = (files[0], "--public", tmp_path / "names.csv")
+    refused = run("learn", *only, *kwargs, *out, code=2).stderr
+    assert "Nearly every value differs in each column" in refused
     left_out = "Records without a 'rich', if any, are left out"
     assert left_out in message
     private.dropna(subset="rich").to_csv(tmp_path / "private.csv", index=False)
@@ -874,7 +878,10 @@ def test_a_model_that_crashes_does_so_apart(
     apart._send(given, data)
     apart._send(given, pickle.dumps(records))
     given.seek(0)
-    apart.answer_all(path, given, said)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdin", SimpleNamespace(buffer=given))
+        patch.setattr(sys, "stdout", SimpleNamespace(buffer=said))
+        apart.serve(str(path))
     said.seek(0)
     assert json.loads(apart._receive(said) or b"")["columns"] == ["age", "town"]
     assert json.loads(apart._receive(said) or b"")["labels"] == found["labels"]
@@ -888,12 +895,14 @@ def test_a_model_that_crashes_does_so_apart(
         running._process.kill()
         with pytest.raises(CertificateError, match="crashed, or took too long"):
             running.predict(records)
-    monkeypatch.setattr(apart, "command", starts("import os; os.abort()"))
-    with (
-        pytest.raises(CertificateError, match="crashed, or took too long"),
-        apart.ModelApart(path, data),
-    ):
-        pass
+    no_json = "import sys; sys.stdout.buffer.write(b'\\3' + b'\\0' * 7 + b'{{{')"
+    for code in ("import os; os.abort()", no_json):
+        monkeypatch.setattr(apart, "command", starts(code))
+        with (
+            pytest.raises(CertificateError, match="crashed, or took too long"),
+            apart.ModelApart(path, data),
+        ):
+            pass
     said_badly = "import os; os.write(1, b'\\3' + bytes(7) + b'{[x')"
     monkeypatch.setattr(apart, "command", starts(said_badly))
     with pytest.raises(CertificateError, match="crashed"), apart.ModelApart(path, data):
@@ -938,6 +947,25 @@ def test_a_test_file_of_other_classes_has_no_score(
 
 
 # Scores and baselines ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("texts", [0, 1])
+def test_a_baseline_of_numbers_alone(texts: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=3000), "b": rng.normal(size=3000)})
+    words = rng.choice(list("abcdefgh"), (3000, 6))
+    if texts:
+        frame["note"] = [" ".join(row) for row in words]
+    frame["y"] = np.where(frame["a"] > 0, "yes", "no")
+    for name, rows in (("private", slice(2000)), ("test", slice(2000, 2500))):
+        frame[rows].to_csv(tmp_path / f"{name}.csv", index=False)
+    public = frame[2500:].drop(columns="y")
+    public.to_csv(tmp_path / "public.csv", index=False)
+    command = ("learn", tmp_path / "private.csv", "--public", tmp_path / "public.csv")
+    command += ("--target", "y", "--classes", "no,yes", "--epsilon", 4, "--json")
+    command += ("--test", tmp_path / "test.csv", "--baseline", "--out", tmp_path / "o")
+    found = json.loads(run(*command).stdout)
+    assert found["without_privacy_PRIVATE_accuracy"] > 0.95
 
 
 def with_ids(folder: Path) -> dict[str, Path]:

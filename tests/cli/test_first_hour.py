@@ -355,6 +355,16 @@ def test_a_fitted_model_is_saved_and_loaded(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "out"]
 
 
+def test_columns_that_name_people_are_not_saved(tmp_path: Path) -> None:
+    X = pd.DataFrame({"a": np.random.default_rng(0).normal(size=900).round(1)})
+    X["name"] = [f"person {i}" for i in range(900)]
+    model = PrivateClassifier(epsilon=4, classes=[False, True])
+    model.fit(X[:600], X["a"][:600] > 0, X_public=X[600:])
+    with pytest.warns(UserWarning, match="nearly every value differs: name"):
+        model.save(tmp_path / "out", X_public=X[600:])
+    assert "name" not in pd.read_parquet(tmp_path / "out" / "labels.parquet")
+
+
 def test_sparse_points_are_saved_too(tmp_path: Path) -> None:
     import scipy.sparse as sp
 

@@ -152,7 +152,7 @@ def cases(
 ) -> Case:
     """Draw a table of mostly usual cells, and a unit of odd ones."""
     container = draw(st.sampled_from(containers))
-    if container in ("floats", "sparse"):
+    if container in OF_NUMBERS:
         kinds = ("number",)
     chosen = tuple(draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=3)))
     cells = [
@@ -286,6 +286,22 @@ def to_sparse(rows: Any, kinds: Any) -> Any:
     return matrix
 
 
+def to_scattered(rows: Any, kinds: Any) -> Any:
+    """A sparse matrix whose cells stand backwards, in two summands each."""
+    dense = to_floats(rows, kinds)
+    n, d = dense.shape
+    matrix = sp.csr_matrix((n, d))
+    matrix.indices = np.tile(np.repeat(np.arange(d)[::-1], 2), n).astype(np.int32)
+    matrix.indptr = np.arange(n + 1, dtype=np.int32) * 2 * d
+    matrix.data = np.stack([dense[:, ::-1], np.zeros_like(dense)], 2).reshape(-1)
+    return matrix
+
+
+def to_ragged(rows: Any, kinds: Any) -> Any:
+    """Lists of several lengths: a missing cell at the end is left away."""
+    return [row[:-1] if row[-1] is None else row for row in rows]
+
+
 CONTAINERS: dict[str, Callable[[Any, Any], Any]] = {
     "list": lambda rows, kinds: rows,
     "array": to_object_array,
@@ -296,7 +312,10 @@ CONTAINERS: dict[str, Callable[[Any, Any], Any]] = {
     "arrow": to_arrow,
     "floats": to_floats,
     "sparse": to_sparse,
+    "scattered": to_scattered,
+    "ragged": to_ragged,
 }
+OF_NUMBERS = ("floats", "sparse", "scattered")
 FILES = ("csv", "parquet")
 
 
@@ -336,7 +355,7 @@ def table_of(case: Case, rows: Any, folder: Path | None = None) -> Table:
         write_file(path, rows, case.kinds, {})
         return read_private(path, schema).table
     X = CONTAINERS[case.container](rows, case.kinds)
-    if case.container in ("floats", "sparse"):
+    if case.container in OF_NUMBERS:
         container = "array" if case.container == "floats" else "sparse"
         columns = {i: Column("number") for i in range(len(case.kinds))}
         schema = Schema(columns, container)

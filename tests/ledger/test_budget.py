@@ -620,6 +620,44 @@ def test_a_process_that_was_forked_charges_and_leaves_quietly() -> None:
         assert len(budget.events) == 1
 
 
+def test_what_a_process_inherits_when_it_is_forked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In this process: what the child of a fork does, and what it leaves alone."""
+    with Budget(epsilon=1.05, delta=1e-5) as budget:
+        place = budget._place
+        with monkeypatch.context() as patch:
+            patch.setattr(budgets, "_entered", [budget])
+            patch.setattr(budgets, "_opened_here", {str(place)})
+            patch.setattr(budgets, "_inherited", [])
+            budgets._after_fork()
+            assert (budgets._entered, budgets._opened_here) == ([], set())
+            assert budgets._inherited == [place]
+            (found,) = open_budgets()
+            assert found._place == place
+            patch.setattr(type(budget._guard), "is_own", False)
+            budget.__exit__()  # the child's: the budget stays open
+        assert open_budgets() == [budget]
+
+
+def test_a_charge_that_reads_otherwise_is_refused() -> None:
+    class Odd(GaussianEvent):
+        pass
+
+    event = Odd(sigma=Fraction(9), steps=1)
+    with pytest.raises(LedgerError, match="cannot be written down"):
+        budgets._line(Charge(event, (1, 1), ""))
+
+
+def test_what_fits_can_be_asked_without_a_charge() -> None:
+    budget = Budget(epsilon=1.05, delta=1e-5)
+    event = GaussianEvent(sigma=Fraction(4), steps=1)
+    budget.check(event)
+    assert budget.events == []
+    with pytest.raises(BudgetExceededError):
+        budget.check(GaussianEvent(sigma=Fraction(1), steps=9))
+
+
 def test_a_budget_needs_a_place_and_locks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,6 @@
 import json
 from fractions import Fraction
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -257,6 +258,19 @@ def test_a_file_without_a_certificate_is_refused(tmp_path: Path, content: str) -
         certificate.verify(certificate.read(path))
     with pytest.raises(CertificateError, match="holds no certificate"):
         certificate.read(tmp_path / "nothing")
+
+
+def test_only_what_was_certified_is_used(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"a")
+    found = {"files": {"a": sha256(b"a").hexdigest(), "b": sha256(b"b").hexdigest()}}
+    assert certificate.content(found, tmp_path, "a") == b"a"
+    with pytest.raises(CertificateError, match="b is not there"):
+        certificate.content(found, tmp_path, "b")
+    with pytest.raises(CertificateError, match="says nothing about c"):
+        certificate.content(found, tmp_path, "c")
+    (tmp_path / "a").write_bytes(b"b")
+    with pytest.raises(CertificateError, match="digest differs"):
+        certificate.content(found, tmp_path, "a")
 
 
 @pytest.mark.parametrize("privacy", ["records", "labels"])

@@ -1,6 +1,8 @@
 """Files, folders, URLs, datasets and queries, in parts that hold every record once."""
 
 import os
+import sqlite3
+import warnings
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -376,3 +378,65 @@ def test_a_row_of_a_sheet_decides_about_itself_alone(tmp_path: Path) -> None:
         assert block.n_unreadable == unreadable
     padded = sheet(tmp_path / "y.xlsx", [["a", "b"], [1, 2, None, None]])
     assert [b.n_unreadable for b in blocks(padded, ["a"])] == [0, 0]
+
+
+def test_a_text_that_is_not_utf_8_is_a_cell_like_others(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE t (b TEXT, a INTEGER)")
+    connection.execute("INSERT INTO t VALUES ('c', 1), (CAST(X'ff61' AS TEXT), 2)")
+    connection.commit()
+    connection.close()
+    (part,) = Source.of(Query(f"sqlite:///{path}", "SELECT b, a FROM t")).parts
+    block, *_ = part.blocks(["b", "a"], 9)
+    assert [str(b)[-1] for b in block.columns["b"]] == ["c", "a"]
+    assert list(block.columns["a"]) == [1, 2]
+
+
+def test_files_of_a_dataset_have_one_type_a_column(tmp_path: Path) -> None:
+    for i, values in enumerate(([1, 2], ["3", "x"])):
+        pq.write_table(pa.table({"a": values}), tmp_path / f"{i}.parquet")
+    files = [str(tmp_path / f"{i}.parquet") for i in range(2)]
+    with pytest.raises(ParameterError, match="'a' has different types"):
+        Source.of(ds.dataset(files, schema=pa.schema([("a", pa.int64())])))
+    assert len(Source.of(files).paths) == 2
+
+
+def test_slices_that_overlap_are_refused() -> None:
+    table = pa.Table.from_pandas(FRAME)
+    for cut in (299, 0):
+        halves = ds.dataset([ds.dataset(table[:300]), ds.dataset(table[cut:])])
+        with pytest.raises(ParameterError, match="named twice"):
+            Source.of(halves)
+
+
+def test_a_byte_order_mark_is_none_inside_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_bytes('\ufeffb,a\n"\ufeffx\ny",1\n\ufeffz,2\n'.encode())
+    assert column_names(path) == ["b", "a"]
+    (part,) = Source.of(path).parts
+    block, *_ = part.blocks(["b", "a"], 9)
+    texts, places = distinct_texts(block.columns["b"])
+    assert texts[places].tolist() == ["\ufeffx\ny", "\ufeffz"]
+
+
+def test_the_header_of_an_old_mac_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_bytes(b"a,b\r1,2\r")
+    with pytest.raises(ParameterError, match="no line of column names"):
+        column_names(path)
+
+
+def test_an_odd_workbook_says_nothing(tmp_path: Path) -> None:
+    """Openpyxl warns of dates that it cannot read, with the cell."""
+    path = sheet(tmp_path / "x.xlsx", [["a", "b"], [1, 2]])
+    import openpyxl
+
+    book = openpyxl.load_workbook(path)
+    book.active["A2"] = 1e9
+    book.active["A2"].number_format = "yyyy-mm-dd"
+    book.save(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (block,) = [b for b in blocks(path, ["b", "a"]) if b.columns["a"]]
+    assert block.columns["b"] == [2]

@@ -14,6 +14,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+import pytz
 import scipy.sparse as sp
 
 from mapl.errors import ParameterError
@@ -763,3 +764,40 @@ def test_no_cell_runs_code(make: Any, text: Any, number: Any, owner: Any) -> Non
     time, duration = cells.time(value), cells.duration(value)
     assert (time == cells.NAT) == (text != "2020-01-01")
     assert (duration == cells.NAT) == (text != "1000ns")
+
+
+class Zone(datetime.tzinfo):
+    """A time zone of unknown code."""
+
+    def utcoffset(self, _: Any) -> datetime.timedelta:
+        return datetime.timedelta(hours=1)
+
+    def dst(self, _: Any) -> datetime.timedelta:
+        return datetime.timedelta(0)
+
+
+def test_times_of_an_unknown_zone_are_missing() -> None:
+    moments = [datetime.datetime(2024, 1, 1, 12, tzinfo=Zone())] * 2
+    frame = pd.DataFrame({"t": pd.Series(moments)})
+    made = canonical_table(frame, Schema({"t": Column("time")}))
+    assert (made.columns[0] == cells.NAT).all()
+    for zone in (
+        datetime.UTC,
+        pytz.utc,
+        pytz.FixedOffset(60),
+        pytz.timezone("Europe/Rome"),
+    ):
+        assert cells.is_known_zone(zone)
+    assert not cells.is_known_zone(Zone())
+
+
+def test_a_record_may_be_any_list() -> None:
+    schema = Schema({0: Column("number"), 1: Column("number")}, "array")
+    rows: list[Any] = [[1, 2], (1, 2), np.array([1, 2]), pd.Series([1, 2]), {1: 2}, 7]
+    made = canonical_table(rows, schema)
+    assert made.readable.tolist() == [True] * 4 + [False] * 2
+    assert (made.columns[0][:4] == [1, 2]).all()
+
+
+def test_values_of_no_known_type_are_texts() -> None:
+    assert Schema.of(pd.DataFrame({"z": [1 + 1j, 2 + 0j]})).columns["z"].kind == "text"

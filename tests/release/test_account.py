@@ -12,7 +12,7 @@ import mapl
 from mapl.errors import BudgetExceededError, MechanismStateError
 from mapl.privacy.calibration import least_sigma
 from mapl.privacy.events import GaussianEvent
-from mapl.release.account import Budget
+from mapl.release.account import Budget, OneRelease
 from mapl.release.labeler import Labeler
 
 
@@ -33,6 +33,15 @@ def test_budget_refuses_what_is_too_much_and_changes_nothing() -> None:
             )
         )
     assert budget.epsilon_spent == spent
+
+
+def test_one_release_is_one() -> None:
+    account = OneRelease(epsilon=1, delta=1e-5)
+    event = GaussianEvent(sigma=Fraction(40), steps=50)
+    account.charge(event)
+    with pytest.raises(MechanismStateError, match="its one release"):
+        account.charge(event)
+    assert account.events == [event]
 
 
 def test_the_door_charges_before_anything_is_drawn(

@@ -108,6 +108,12 @@ CASES = {
     "moments": {},
     "votes": {"estimator": learner(), "method": "votes", "n_teachers": 12},
     "both": {"estimator": learner(), "n_teachers": 12},
+    "votes within a time": {
+        "estimator": DummyClassifier(strategy="prior"),
+        "method": "votes",
+        "n_teachers": 6,
+        "time_limit": 60,
+    },
     "schema": {"schema": DICTIONARY},
     "schema and votes": {
         "schema": DICTIONARY,

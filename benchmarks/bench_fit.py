@@ -75,7 +75,7 @@ def fit(estimator: Any, case: Any, **kwargs: Any) -> Any:
     model = PrivateClassifier(estimator, classes=classes, random_state=0, **kwargs)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return model.fit(X, y, X_public=pool)
+        return model.fit(X, y, X_public=pool, allow_overlap=True)
 
 
 def one_teacher(estimator: Any, X: Any, y: Any, pool: Any) -> Any:

@@ -65,7 +65,9 @@ def classes_of(data: Any) -> list[int]:
 
 def mapl_shares(data: Any, epsilon: float, **kwargs: Any) -> Any:
     model = PrivateClassifier(epsilon=epsilon, classes=classes_of(data), **kwargs)
-    return model.fit(data.X, data.y, X_public=data.pool).predict_proba(data.X_test)
+    return model.fit(
+        data.X, data.y, X_public=data.pool, allow_overlap=True
+    ).predict_proba(data.X_test)
 
 
 # Alternatives -----------------------------------------------------------------------
@@ -389,7 +391,7 @@ def speed_alone(there: Any, folder: Path, name: str) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start, wall = time.process_time(), time.perf_counter()
     mapl_model = PrivateClassifier(epsilon=1, classes=classes_of(data))
-    mapl_model.fit(data.X, data.y, X_public=data.pool)
+    mapl_model.fit(data.X, data.y, X_public=data.pool, allow_overlap=True)
     peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     seconds = time.process_time() - start
     there.send((len(data.y), seconds, time.perf_counter() - wall, peak))

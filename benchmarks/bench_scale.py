@@ -99,7 +99,7 @@ def fit(files: str, engine: Any, estimator: Any = None, **kwargs: Any) -> Any:
     given = None if kwargs.get("schema") else public()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return model.fit_files(files, target="y", X_public=given)
+        return model.fit_files(files, target="y", X_public=given, allow_overlap=True)
 
 
 def decoded(files: str, *, encoded: Path | None = None) -> float:
@@ -219,7 +219,9 @@ def same(folder: Path, rows: list[int]) -> list[dict[str, Any]]:
     whole = table(50_000, 0).to_pandas()
     learner = Schema.of(public()).encoding_pipeline(LogisticRegression())
     plain = PrivateClassifier(learner, classes=[0, 1], n_teachers=20, random_state=0)
-    expected = plain.fit(whole.drop(columns="y"), whole["y"], X_public=public())
+    expected = plain.fit(
+        whole.drop(columns="y"), whole["y"], X_public=public(), allow_overlap=True
+    )
     os.environ["RAY_AUTH_MODE"] = "disabled"
     engines: list[Any] = [
         *(LocalEngine(n) for n in (1, 2, 8)),

@@ -107,7 +107,7 @@ class Parts:
 def mapl_shares(parts: Parts, epsilon: float, part: str) -> Any:
     model = PrivateClassifier(epsilon=epsilon, classes=parts.classes)
     if part == "pool":
-        model.fit(parts.X, parts.y, X_public=parts.pool)
+        model.fit(parts.X, parts.y, X_public=parts.pool, allow_overlap=True)
     else:
         model.schema = dictionary(parts.everything, 10.0 if part == "wide" else 1.0)
         model.fit(*parts.whole())

@@ -98,7 +98,9 @@ def make(folder: Path, records: Records, teachers: int) -> None:
         mechanism="dissent", epsilon=2000, queries=1_000_000
     )
     model = PrivateClassifier(epsilon=2, classes=["no", "yes"])
-    model.fit(private, records.labels(private), X_public=public).save(folder / "model")
+    model.fit(
+        private, records.labels(private), X_public=public, allow_overlap=True
+    ).save(folder / "model")
 
 
 def run(*args: Any) -> None:

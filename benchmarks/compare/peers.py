@@ -102,7 +102,7 @@ def mapl(task: Task, *, learner: str = "none", **params: Any) -> Any:
         random_state=task.seed,
         **params,
     )
-    model.fit(task.X, task.y, X_public=task.pool)
+    model.fit(task.X, task.y, X_public=task.pool, allow_overlap=True)
     return model.predict_proba(task.X_test)
 
 

@@ -896,6 +896,7 @@ def test_a_model_that_crashes_does_so_apart(
         with pytest.raises(CertificateError, match="crashed, or took too long"):
             running.predict(records)
     no_json = "import sys; sys.stdout.buffer.write(b'\\3' + b'\\0' * 7 + b'{{{')"
+    no_json += "; sys.stdout.flush(); sys.stdin.buffer.read()"
     for code in ("import os; os.abort()", no_json):
         monkeypatch.setattr(apart, "command", starts(code))
         with (

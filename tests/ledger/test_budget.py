@@ -672,6 +672,35 @@ def test_a_budget_needs_a_place_and_locks(
         assert len(os.listdir("/proc/self/fd")) == before
         assert budget._times_open == 0
     assert open_budgets() == []
+    monkeypatch.setattr(budgets, "_folder", lambda: tmp_path / "own")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        before = len(os.listdir("/proc/self/fd"))
+        with pytest.raises(LedgerError, match="No space left"):
+            Budget(epsilon=1, delta=1e-5).__enter__()
+        assert len(os.listdir("/proc/self/fd")) == before
+    assert list((tmp_path / "own").iterdir()) == []
+    with Budget(epsilon=1, delta=1e-5) as budget:
+        assert budget._place is not None
+        with monkeypatch.context() as patch:  # as another process sees it
+            patch.setattr(budgets, "_entered", [])
+            patch.setattr(budgets, "_inherited", [budget._place])
+            assert [found._place for found in open_budgets()] == [budget._place]
+        budgets._entered.remove(budget)  # as after an interruption
+    left = tmp_path / "own" / f"{os.getpid()}-1-{'0' * 16}"
+    left.mkdir()
+    (left / budgets._OPEN).touch()
+    assert open_budgets() == []
+    assert not left.exists()
+    with Budget(epsilon=1, delta=1e-5) as budget:
+        back = pickle.loads(pickle.dumps(PrivateClassifier()))
+        assert open_budgets(back.carried_budgets) == [budget]
+        monkeypatch.setattr(budgets, "_ancestors", lambda: {os.getpid()})
+        assert open_budgets() == [budget]
     monkeypatch.setattr(budgets, "fcntl", None)
     with pytest.raises(LedgerError, match="file locks"), Budget(epsilon=1, delta=1e-5):
         pass

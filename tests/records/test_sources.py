@@ -5,6 +5,7 @@ import sqlite3
 import warnings
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -376,7 +377,15 @@ def test_a_row_of_a_sheet_decides_about_itself_alone(tmp_path: Path) -> None:
         (block,) = [b for b in blocks(path, ["b", "a"]) if b.columns["a"]]
         assert block.columns == {"b": [2, None, 4], "a": [1, 3, None]}
         assert block.n_unreadable == unreadable
-    padded = sheet(tmp_path / "y.xlsx", [["a", "b"], [1, 2, None, None]])
+    path = sheet(tmp_path / "y.xlsx", [["a", "b", "x"], [1, 2, None, None]])
+    import openpyxl
+
+    book = openpyxl.load_workbook(path)
+    book.active["C1"] = None
+    book.active["C1"].number_format = "0.0"  # a cell of no value, which is written
+    book.save(path)
+    assert column_names(path) == ["a", "b"]
+    padded = path
     assert [b.n_unreadable for b in blocks(padded, ["a"])] == [0, 0]
 
 
@@ -424,7 +433,7 @@ def test_a_byte_order_mark_is_none_inside_a_file(tmp_path: Path) -> None:
 
 def test_the_header_of_an_old_mac_is_none(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
-    path.write_bytes(b"a,b\r1,2\r")
+    path.write_bytes(b'a,"b\rc"\n1,2\n')
     with pytest.raises(ParameterError, match="no line of column names"):
         column_names(path)
 
@@ -442,3 +451,37 @@ def test_an_odd_workbook_says_nothing(tmp_path: Path) -> None:
         warnings.simplefilter("error")
         (block,) = [b for b in blocks(path, ["b", "a"]) if b.columns["a"]]
     assert block.columns["b"] == [2]
+
+
+def test_files_elsewhere_are_told_apart_by_url_and_content() -> None:
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    for name in ("a.parquet", "b.parquet"):
+        with memory.open(f"/{name}", "wb") as file:
+            pq.write_table(pa.Table.from_pandas(FRAME), file)
+    urls = ["memory://a.parquet", "memory://b.parquet"]
+    assert len({repr(sources._identities(url)) for url in urls}) == 2
+    with pytest.raises(ParameterError, match="named twice"):
+        Source.of([urls[0], "memory:///a.parquet"])
+    found = ds.dataset(["/a.parquet"], filesystem=memory, format="parquet")
+    (fragment,) = found.get_fragments()
+    assert sources._url_of(fragment) == urls[0].replace("//", "///")
+    with pytest.raises(ParameterError, match="named twice"):
+        Source.of(ds.dataset([found, found]))
+    mocked = SimpleNamespace(type_name="s3")
+    odd = SimpleNamespace(filesystem=mocked, path="bucket/a.parquet")
+    assert sources._url_of(odd) == "s3://bucket/a.parquet"
+
+
+def test_a_store_that_knows_contents_tells_copies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import fsspec
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    info = {"size": 9, "ETag": "abc", "name": "/a"}
+    monkeypatch.setattr(MemoryFileSystem, "info", lambda *_, **__: info)
+    assert fsspec.filesystem("memory").info("/a") == info
+    first, second = (sources._identities(f"memory://{name}") for name in "ab")
+    assert len(first & second) == 1

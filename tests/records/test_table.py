@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import math
+import sys
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -801,3 +802,13 @@ def test_a_record_may_be_any_list() -> None:
 
 def test_values_of_no_known_type_are_texts() -> None:
     assert Schema.of(pd.DataFrame({"z": [1 + 1j, 2 + 0j]})).columns["z"].kind == "text"
+
+
+def test_what_pandas_or_pytz_know_is_known_without_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert cells._pandas_types(False) == frozenset()
+    assert cells._pandas_text(pd.Timestamp(0)) is None
+    monkeypatch.delitem(sys.modules, "pytz")
+    assert cells.is_known_zone(datetime.UTC)
+    assert not cells.is_known_zone(Zone())

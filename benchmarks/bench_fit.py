@@ -38,7 +38,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
 from mapl import PrivateClassifier
-from mapl.methods.moments import PublicMap
+from mapl.methods.pool import PublicMap
 from mapl.records.schema import Schema
 from mapl.records.table import canonical_table
 

@@ -12,7 +12,7 @@ gd      full-batch DP gradient descent for (softmax) regression, continuous Gaus
         part of all settings in GD (feature map, steps, step size, clipping)
 ebm     DP-EBM of the package interpret (pip install interpret-core): defaults with the
         public points' ranges, and the best of two learning rates; sets of two classes
-maps    moments on linear features and bins alone, and on all with waves of full weight
+maps    moments on the features of single columns alone
 whitened  moments with the public metric's power 1/2 (arXiv 2602.22282) instead of 1/4
 votes   PrivateClassifier(LogisticRegression(C=10), method="votes"), and "both"
 rare    sets with 1, 6 and 12 % positives: AUC, average precision, recall
@@ -37,12 +37,10 @@ from mapl import PrivateClassifier
 from mapl.features import components
 from mapl.features import maps as feature_maps
 from mapl.features.components import GRID
-from mapl.methods.moments import PublicMap
+from mapl.methods.pool import PublicMap
 from mapl.privacy.gaussian_prices import gaussian_limit
-from mapl.privacy.linear_map import LARGEST_WEIGHT
 from mapl.records.schema import Schema
 from mapl.records.table import canonical_table
-from mapl.student import newton
 
 DELTA = 1e-5
 GD: dict[str, Any] = {"steps": (20, 80), "rate": (0.5, 2.0, 8.0), "clip": (0.5, 2.0)}
@@ -98,8 +96,10 @@ class Images:
         ]
 
     def _components(self, table: Any, rows: Any, waves: bool) -> Any:
-        found = self.map.components(self.map.encode(table.take(rows), waves=waves))
-        return self.map.whole(found, waves=waves)
+        found = self.map.components(self.map.encode(table.take(rows)))
+        whole = self.map.whole(found)
+        n = self.map.n_additive
+        return whole if waves else np.hstack((whole[:, :n], whole[:, -1:]))
 
 
 def descend(
@@ -244,7 +244,7 @@ def variants(parts: list[str]) -> dict[str, dict[str, Any]]:
     if "mapl" in parts:
         found["mapl"] = {}
     if "maps" in parts:
-        found |= {"mapl, linear and bins": {}, "mapl, all, full weight": {}}
+        found["mapl, column by column"] = {}
     if "whitened" in parts:
         found["mapl, whitened"] = {}
     if "votes" in parts:
@@ -259,15 +259,9 @@ class patched:  # noqa: N801 - reads like a function
 
     def __init__(self, method: str) -> None:
         self._values: list[tuple[Any, str, Any]] = []
-        if method == "mapl, linear and bins":
-            self._values = [(newton, "_LEAD", math.inf)]
-            self._values.append((feature_maps, "_FREQUENCIES", ()))
-        if method == "mapl, all, full weight":
-            self._values = [(newton, "_TWO_CLASS_WAVES", LARGEST_WEIGHT)]
-            self._values += [
-                (newton, "_LEAD", -math.inf),
-                (newton, "_RATIOS", (1.0, 0.0)),
-            ]
+        if method == "mapl, column by column":
+            names = ("FAMILIES", "OF_PROJECTIONS")
+            self._values = [(feature_maps, name, ()) for name in names]
         if method == "mapl, whitened":
             self._values = [(components, "_POWER", 0.5)]
 

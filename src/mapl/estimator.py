@@ -12,8 +12,6 @@ from threadpoolctl import threadpool_limits
 from mapl.arrays import n_rows
 from mapl.learners import PasswordsHidden, fit_labels, fixed_seed
 from mapl.ledger.budget import CarriesBudgets, charged_to_open_budgets
-from mapl.methods import sketched
-from mapl.methods.both import learn_by_both
 from mapl.methods.moments import learn_by_moments, learn_labels_by_moments
 from mapl.methods.published import Published, distilled
 from mapl.methods.votes import Panel, learn_by_votes
@@ -384,21 +382,15 @@ class PrivateClassifier(
             "class_weight": self.class_weight,
             "n_threads": self._n_threads,
         }
-        if isinstance(self._public_map, sketched.Outline):
-            return sketched.learn_by_sketch(
-                *(private, self._public_map, account, setting),
-                n_records=self.n_records,
-                panel=self._panel() if self.method_ == "both" else None,
-                missing=self.student is None and self.method_ == "moments",
-                **params,
-            )
         learned = private, table, self._public_map, account, setting
         if self.privacy == "labels":
             return learn_labels_by_moments(*learned, **params)
-        if self.method_ == "moments":
-            return learn_by_moments(*learned, n_records=self.n_records, **params)
-        return learn_by_both(
-            self._panel(), *learned, n_records=self.n_records, **params
+        return learn_by_moments(
+            *learned,
+            n_records=self.n_records,
+            panel=self._panel() if self.method_ == "both" else None,
+            missing=self.student is None and self.method_ == "moments",
+            **params,
         )
 
     def _panel(self) -> Panel:

@@ -12,8 +12,14 @@ from mapl.arrays import Array, n_rows
 from mapl.errors import ParameterError
 from mapl.features.sketch import N_DRAWN
 from mapl.learners import default_classifier, fixed_seed
-from mapl.methods import sketched
-from mapl.methods.moments import PublicMap
+from mapl.methods.pool import (
+    FEW_PUBLIC,
+    N_REHEARSED,
+    NOTHING_PUBLIC,
+    Outline,
+    PublicMap,
+    outline_for,
+)
 from mapl.parameters import check_parameters, warn_unsafe_use
 from mapl.planning.choice import METHODS, choose_method, choose_setting
 from mapl.planning.settings import Setting
@@ -153,20 +159,20 @@ class ReadsRecords:
         """Return the public points in canonical form and untouched; where there are
         few or none, made-up ones that follow the data dictionary.
         """
-        self._outline: sketched.Outline | None = None
+        self._outline: Outline | None = None
         self.n_public_ = 0 if pool is None else n_rows(pool)
         schema = None if self._dictionary is None else self._dictionary.schema
         self._given: Table | None = None
-        if schema is not None and self.n_public_ < sketched.FEW_PUBLIC:
+        if schema is not None and self.n_public_ < FEW_PUBLIC:
             if pool is not None:
                 self._given = canonical_table(pool, schema)
-            self._outline = sketched.outline_for(self._dictionary, self._given, self)
-            table = self._outline.points(sketched.N_REHEARSED)
+            self._outline = outline_for(self._dictionary, self._given, self)
+            table = self._outline.points(N_REHEARSED)
             if not hasattr(self, "n_features_in_"):
                 self._validate(table.data, reset=True)
             return table, copy_of(table.data)
         if pool is None:
-            raise ParameterError(sketched.NOTHING_PUBLIC)
+            raise ParameterError(NOTHING_PUBLIC)
         pool = copy_of(pool)  # a student may write to it
         self._given = canonical_table(pool, schema or Schema.of(pool))
         return self._given, pool

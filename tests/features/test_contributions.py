@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 from mapl.features import contributions, maps
 from mapl.features.contributions import Contributions, linear_source
 from mapl.features.maps import FeatureMap
+from mapl.features.passes import Gram
 from mapl.privacy.gradients import (
     RESIDUAL_GRID,
     WEIGHT_GRID,
@@ -23,7 +24,13 @@ from mapl.privacy.gradients import (
     stack_residuals,
 )
 from mapl.privacy.moments import bounded_sum
-from mapl.privacy.questions import Question, StackQuestion, pack, unpack
+from mapl.privacy.questions import (
+    GramQuestion,
+    Question,
+    StackQuestion,
+    pack,
+    unpack,
+)
 from mapl.records.keys import group_keys, record_keys
 from mapl.records.schema import Schema
 from mapl.records.table import canonical_table
@@ -52,15 +59,24 @@ GROUPS = np.random.default_rng(3).integers(0, 20, N)
 @pytest.fixture(scope="module")
 def feature_map() -> Any:
     patch = pytest.MonkeyPatch()
-    patch.setattr(maps, "WAVES", 10)
+    patch.setattr(maps, "FAMILIES", ((0, 10, 1.0), (2, 10, 2.0)))
     yield FeatureMap.of(canonical_table(POOL, SCHEMA))[0]
     patch.undo()
 
 
-def question(feature_map: FeatureMap, waves: int = 3, columns: int = 3) -> Question:
-    width = feature_map.linear_map(waves).width
-    weights = np.random.default_rng(4).normal(size=(width, columns)) / 50
-    return Question(exact_weights(weights), waves, 2**36, Fraction(1, 4))
+def question(feature_map: FeatureMap, columns: int = 3) -> Question:
+    width = feature_map.linear_map.width
+    weights = np.random.default_rng(4).normal(size=(width, columns)) / 2000
+    return Question(exact_weights(weights), 2**36, Fraction(1, 4))
+
+
+def gram_question(feature_map: FeatureMap, columns: int = 3) -> GramQuestion:
+    asked = question(feature_map, columns)
+    step = np.random.default_rng(5).normal(size=asked.weights.shape) / 2000
+    units = np.full(len(feature_map.pieces), WEIGHT_GRID / 32.0)
+    return GramQuestion(
+        asked.weights, exact_weights(step), units, 2**20, Fraction(1, 9)
+    )
 
 
 def of(feature_map: Any, records: Any, labels: Any, groups: Any = None) -> Any:
@@ -72,7 +88,9 @@ def of(feature_map: Any, records: Any, labels: Any, groups: Any = None) -> Any:
 
 
 def total(made: Any, asked: Any, feature_map: Any) -> Any:
-    linear_map = feature_map.linear_map(asked.waves)
+    if isinstance(asked, GramQuestion):
+        return Gram(asked).total(made)
+    linear_map = feature_map.linear_map
     return sum(
         bounded_sum(block, linear_map, asked.squared_length, grouped=made.grouped)
         for block in made.gradients(asked)
@@ -80,19 +98,26 @@ def total(made: Any, asked: Any, feature_map: Any) -> Any:
 
 
 @pytest.mark.parametrize("groups", [None, GROUPS], ids=["records", "persons"])
-@pytest.mark.parametrize("waves", [3, 0])
+@pytest.mark.parametrize("make", [question, gram_question])
+@pytest.mark.parametrize("columns", [1, 3])
 def test_a_sum_is_that_of_its_units_alone(
-    feature_map: Any, groups: Any, waves: int, monkeypatch: pytest.MonkeyPatch
+    feature_map: Any,
+    groups: Any,
+    make: Any,
+    columns: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Units one by one, in any order, block size and number of threads."""
-    asked = question(feature_map, waves)
-    whole = total(of(feature_map, PRIVATE, LABELS, groups), asked, feature_map)
+    asked = make(feature_map, columns)
+    labels = LABELS if columns == 3 else LABELS % 2
+    whole = total(of(feature_map, PRIVATE, labels, groups), asked, feature_map)
+    assert np.abs(whole).max() > 1000
     owners = np.arange(N) if groups is None else groups
     alone = 0
     for owner in np.unique(owners):
         rows = np.flatnonzero(owners == owner)
         part = None if groups is None else groups[rows]
-        own = of(feature_map, PRIVATE.iloc[rows], LABELS[rows], part)
+        own = of(feature_map, PRIVATE.iloc[rows], labels[rows], part)
         alone = alone + total(own, asked, feature_map)
     np.testing.assert_array_equal(whole, alone)
     order = np.random.default_rng(5).permutation(N)
@@ -100,7 +125,7 @@ def test_a_sum_is_that_of_its_units_alone(
         monkeypatch.setattr(contributions, "_ROWS", size)
         monkeypatch.setattr(contributions, "_MOST_BYTES", 500)
         part = None if groups is None else groups[order]
-        shuffled = of(feature_map, PRIVATE.iloc[order], LABELS[order], part)
+        shuffled = of(feature_map, PRIVATE.iloc[order], labels[order], part)
         shuffled._n_threads = threads
         with threadpool_limits(threads):
             found = total(shuffled, asked, feature_map)
@@ -115,7 +140,7 @@ def test_another_record_changes_nobody_elses_integers(
     rows: list[int], rng: Any
 ) -> None:
     patch = pytest.MonkeyPatch()
-    patch.setattr(maps, "WAVES", 10)
+    patch.setattr(maps, "FAMILIES", ((0, 10, 1.0), (2, 10, 2.0)))
     feature_map = FeatureMap.of(canonical_table(POOL, SCHEMA))[0]
     patch.undo()
     asked = question(feature_map)
@@ -133,13 +158,26 @@ def test_another_record_changes_nobody_elses_integers(
     )
 
 
-def test_waves_that_are_dropped_leave_the_other_lengths(feature_map: Any) -> None:
+def test_other_features_forget_what_was_kept(feature_map: Any) -> None:
     made = of(feature_map, PRIVATE, LABELS)
-    total(made, question(feature_map, 3), feature_map)
-    later = total(made, question(feature_map, 0), feature_map)
-    fresh = of(feature_map, PRIVATE, LABELS)
-    expected = total(fresh, question(feature_map, 0), feature_map)
+    total(made, question(feature_map), feature_map)
+    reduced = feature_map.leading(0.02)
+    made.show(reduced)
+    later = total(made, question(reduced), reduced)
+    fresh = of(reduced, PRIVATE, LABELS)
+    expected = total(fresh, question(reduced), reduced)
     np.testing.assert_array_equal(later, expected)
+    assert len(later) < feature_map.linear_map.width
+
+
+def test_pieces_are_what_a_step_adds_to_logits(feature_map: Any) -> None:
+    asked = gram_question(feature_map, 1)
+    (block,) = of(feature_map, PRIVATE, LABELS % 2).pieces(asked)
+    encoded = feature_map.encode(canonical_table(PRIVATE, SCHEMA))
+    cells = feature_map.whole(feature_map.components(encoded))
+    whole = (cells @ asked.step)[:, 0] / WEIGHT_GRID
+    added = block.left[:, 0].sum(axis=1) / 32
+    np.testing.assert_allclose(added, whole, atol=0.2)
 
 
 def test_a_unit_is_counted_once(feature_map: Any) -> None:
@@ -203,7 +241,10 @@ def test_questions_survive_a_ledger(feature_map: Any) -> None:
     asked = question(feature_map)
     back = unpack(pack(asked))
     np.testing.assert_array_equal(back.weights, asked.weights)
-    assert (back.part, back.waves) == (asked.part, 3)
+    assert (back.part, back.squared_length) == (asked.part, 2**36)
+    gram = unpack(pack(gram_question(feature_map)))
+    assert isinstance(gram, GramQuestion)
+    assert (gram.units == WEIGHT_GRID / 32).all()
     stacked = StackQuestion(np.ones(1), np.zeros(2), np.ones(1), 5, Fraction(1, 200))
     assert unpack(pack(stacked)).part == Fraction(1, 200)
 
@@ -235,7 +276,7 @@ def test_nothing_of_the_records_is_shown(feature_map: Any) -> None:
 
 def test_a_record_too_long_for_exact_products_has_no_logits(feature_map: Any) -> None:
     made = of(feature_map, PRIVATE, LABELS)
-    cells = made._cells(0, np.arange(N), waves=True)
+    cells = made._cells(0, np.arange(N))
     cells[0] = 2.0**16
     made._cells = lambda *_, **__: cells
     asked = question(feature_map, columns=3)
@@ -262,4 +303,4 @@ def test_no_private_cell_causes_a_warning(feature_map: Any) -> None:
     odd = PRIVATE.assign(a=np.where(np.arange(N) % 2, 1e-310, 1e308))
     with np.errstate(all="raise"):
         made = of(feature_map, odd, LABELS)
-        assert len(made._cells(0, np.arange(N), waves=True)) == N
+        assert len(made._cells(0, np.arange(N))) == N

@@ -9,8 +9,8 @@ import pytest
 import scipy.sparse as sp
 
 from mapl.errors import CertificateError
-from mapl.features import columns, maps
-from mapl.features.components import GRID, Components
+from mapl.features import columns, maps, ranks
+from mapl.features.components import GRID, Codes, Components
 from mapl.features.maps import FeatureMap
 from mapl.features.model import PublicFeatures, from_plain, to_plain
 from mapl.records.schema import Schema
@@ -37,10 +37,10 @@ def frame(n: int, seed: int) -> Any:
 
 @pytest.fixture(scope="module", autouse=True)
 def small() -> Any:
-    """Fewer waves, for speed."""
+    """Fewer cosines, for speed."""
     patch = pytest.MonkeyPatch()
-    patch.setattr(maps, "WAVES", 20)
-    patch.setattr("mapl.features.model.WAVES", 20)
+    patch.setattr(maps, "FAMILIES", ((0, 20, 1.0), (2, 20, 2.0), (3, 20, 2.0)))
+    patch.setattr(maps, "OF_PROJECTIONS", ((9, 20, 0.5),))
     yield
     patch.undo()
 
@@ -90,7 +90,8 @@ def test_a_records_integers_are_a_function_of_that_record(pool: Any) -> None:
         np.testing.assert_array_equal(
             components(feature_map, schema, part), turned[chosen]
         )
-    lengths = feature_map.linear_map(4).block_lengths(turned)
+    assert turned.shape[1] == feature_map.linear_map.width
+    lengths = feature_map.linear_map.block_lengths(turned)
     assert (lengths >= 0).all()  # no public point is too long
 
 
@@ -109,11 +110,14 @@ def test_a_map_survives_as_plain_values(pool: Any) -> None:
     "wrong",
     [
         {"container": "pickle"},
-        {"centre": np.zeros(3)},
-        {"centre": np.full(9, np.nan)},
-        {"means": np.zeros(2)},
+        {"ranks": [[np.zeros(1), np.zeros(1)]]},
+        {"ranks": [[np.array([1.0, 0.0]), np.zeros(2)]] * 4},
+        {"ranks": [[np.empty(0), np.empty(0)]] * 4},
+        {"numbers": np.zeros((4, 3))},
+        {"numbers": np.full((4, 4), np.nan)},
         {"edges": [np.array([2.0, 1.0])] * 4},
         {"waves": [[np.zeros((2, 20)), np.zeros(20)]]},
+        {"waves": [[np.zeros((8, 5000)), np.zeros(5000)]]},
         {"many": [np.zeros(99), np.ones(99), np.zeros((99, 2)), 1.0]},
         {"texts": "nonsense"},
         {"columns": [["a", "code", []]]},
@@ -167,7 +171,7 @@ def test_heavy_values_have_bins_of_their_own() -> None:
     assert zero != one
     assert column.n_bins > 15
     assert column.bins(np.array([np.nan]))[0] == column.n_bins - 1
-    assert columns.NumberColumn.of(np.array([np.nan])).linear(np.array([5.0]))[0] != 0
+    assert columns.NumberColumn.of(np.array([np.nan])).linear(np.array([5.0]))[0] == 0
     constant = columns.NumberColumn.of(np.full(9, 7.0))
     assert constant.linear(np.array([7.0, np.nan])).tolist() == [0.0, 0.0]
     huge = columns.NumberColumn.of(np.array([1e308, -1e308, 0.0, 1e308]))
@@ -220,10 +224,10 @@ def test_a_map_of_nothing_is_a_constant() -> None:
 def test_phases_are_exact_in_double_precision_too() -> None:
     values = np.rint(np.random.default_rng(0).normal(size=(50, 3)) * 1000)
     directions, phase = np.full((3, 20), 70.0), np.arange(20.0)
-    single = maps.Waves(directions, phase, farthest=10_000.0)
-    double = maps.Waves(directions, phase, farthest=1e9)
-    assert single._precision == np.float32
-    assert double._precision == np.float64
+    single = ranks.Waves(directions, phase, farthest=10_000.0)
+    double = ranks.Waves(directions, phase, farthest=1e9)
+    assert single._directions.dtype == np.float32
+    assert double._directions.dtype == np.float64
     np.testing.assert_array_equal(single(values), double(values))
 
 
@@ -235,7 +239,7 @@ def exact_components(block: Components, values: Any) -> Any:
         sums = [
             sum(a * b for a, b in zip(row, column, strict=True)) for column in columns
         ]
-        found.append([s - int(o) for s, o in zip(sums, block.offset, strict=True)])
+        found.append([s - int(o) for s, o in zip(sums, block.before, strict=True)])
     precision = block.matrix.dtype.type
     scaled = np.array(found).astype(precision) * precision(block.scale)
     return np.clip(np.rint(scaled), -(2**15) + 1, 2**15 - 1)
@@ -271,10 +275,12 @@ def test_components_have_the_metric_of_the_public_points() -> None:
         np.linalg.norm(found, axis=1), np.linalg.norm(expected, axis=1), atol=5e-3
     )
     energy = (found**2).mean(axis=0)
+    np.testing.assert_allclose(energy, block.energy, atol=0.01)
     assert (np.diff(energy) < 0.01).all()  # the largest come first
-    leading = block.first(2)
-    assert leading(points).shape == (4000, 2)
-    assert ((leading(points) / GRID) ** 2).sum(axis=1).mean() == pytest.approx(1, 0.01)
+    leading = block.leading(float(block.energy[1]))
+    assert block.kept(float(block.energy[1])).sum() == leading.n == 2
+    np.testing.assert_array_equal(leading(points), block(points)[:, :2])
+    assert block.leading(9.0).n == 1
     weights = rng.normal(size=(2, 3))
     pulled = (points - np.rint(points.mean(axis=0))) @ leading.pull(weights)
     np.testing.assert_allclose(pulled, leading(points) @ weights, atol=3)
@@ -288,9 +294,95 @@ def test_a_block_without_variance_has_one_component_of_zero() -> None:
 
 def test_a_published_model_is_the_one_that_records_were_asked_about() -> None:
     feature_map, schema = map_of(POOLS["frame"])
-    for used in (feature_map, feature_map.with_waves(7)):
+    whole = components(feature_map, schema, POOLS["frame"])
+    for least in (0.0, 0.01, 9.0):
+        used = feature_map.leading(least)
         turned = components(used, schema, POOLS["frame"])
+        kept = np.append(feature_map.kept(least), True)
+        np.testing.assert_array_equal(turned, whole[:, kept])
         weights = np.random.default_rng(0).normal(size=(turned.shape[1], 2)) / GRID
         shown = integers(used, schema, POOLS["frame"]) @ used.cell_weights(weights)
-        np.testing.assert_allclose(shown, turned @ weights, atol=0.02)
-    assert feature_map.with_waves(7).linear_map(0).width == feature_map.n_additive + 1
+        np.testing.assert_allclose(shown, turned @ weights, atol=0.03)
+    assert used.n_components < 20 < feature_map.n_components
+
+
+def test_a_piece_is_a_column_a_projection_or_a_family() -> None:
+    feature_map, _ = map_of(POOLS["frame"])
+    sizes = [s.stop - s.start for s in feature_map.pieces]
+    # One text, four numbers, two texts of codes, three families, and the constant.
+    assert len(sizes) == 1 + 4 + 2 + 3 + 1
+    assert sum(sizes) == feature_map.n_components + 1
+    assert sizes[-1] == 1
+    wide, _ = map_of(POOLS["many numbers"])
+    assert len(wide.pieces) == 1 + 1 + 1
+
+
+def test_very_many_columns_of_made_up_records_are_taken_one_by_one() -> None:
+    table = canonical_table(POOLS["many numbers"], Schema.of(POOLS["many numbers"]))
+    feature_map, _ = FeatureMap.of(table, made_up=True)
+    assert feature_map.projection is None
+    assert feature_map.columns.bin_sizes == []  # a scaled value each, for time
+    assert feature_map.n_additive == 150
+    assert len(feature_map.pieces) == 50 + 1 + 1  # three columns each, the families
+    alone = rng.normal(size=(3000, 200))
+    assert map_of(alone)[0].projection is None  # no few directions say most
+    common = alone @ rng.normal(size=(200, 9)) @ rng.normal(size=(9, 200))
+    assert map_of(common)[0].projection is not None
+
+
+def test_codes_have_the_metric_of_their_one_hot_form() -> None:
+    codes = np.random.default_rng(0).choice(4, p=[0.6, 0.3, 0.08, 0.02], size=4000)
+    block = Codes.of(codes, 5, 32, 0.25)
+    found = block(codes) / GRID
+    assert (found**2).sum(axis=1).mean() == pytest.approx(0.25, rel=0.01)
+    one_hot = np.eye(5)[codes] * 32
+    weights = np.random.default_rng(1).normal(size=(block.n, 2))
+    pulled = one_hot @ block.pull(weights) - block.offset @ weights
+    np.testing.assert_allclose(pulled, block(codes) @ weights, atol=2)
+
+
+# Ranks ------------------------------------------------------------------------------
+
+
+def test_scores_of_ranks_do_not_mind_units_or_outliers() -> None:
+    values = np.random.default_rng(0).normal(size=5000)
+    plain, stretched = (
+        ranks.RankScore.of(values),
+        ranks.RankScore.of(np.exp(9 * values)),
+    )
+    inner = values[np.abs(values) < 2]
+    np.testing.assert_allclose(plain(inner) / ranks.UNIT, inner, atol=0.15)
+    apart = np.abs(plain(values) - stretched(np.exp(9 * values)))
+    assert np.quantile(apart, 0.99) <= 2
+    assert len(plain.knots) <= 256
+    odd = np.array([np.nan, np.inf, -np.inf, 1e308, 0.0])
+    assert plain(odd).tolist() == [0.0, *plain(np.array([9.0, -9, 9, 0]))]
+    assert ranks.RankScore.of(np.full(3, np.nan))(odd).tolist() == [0.0] * 5
+    assert ranks.RankScore.of(np.full(3, 7.0))(odd).tolist() == [0.0] * 5
+    wide = ranks.RankScore.of(np.array([-1.7e308, 1.7e308]))
+    assert np.isfinite(wide(odd)).all()
+
+
+def test_cosines_are_of_as_many_columns_as_said() -> None:
+    pool = np.random.default_rng(0).normal(size=(500, 6)) * ranks.UNIT
+    groups = [np.array([0, 1]), np.array([2]), np.array([3]), np.array([4, 5])]
+    for many, expected in ((0, 4), (2, 2), (3, 3), (9, 4)):
+        rng = np.random.default_rng(1)
+        waves = ranks.Waves.of(pool, groups, 1e3, (many, 50, 1.0), rng)
+        used = [(waves.directions[g] != 0).any(axis=0) for g in groups]
+        assert (np.sum(used, axis=0) == expected).mean() > 0.9  # some draws are 0
+        found = waves(pool) / ranks.COSINE
+        assert np.abs(found.mean(axis=0)).mean() < 0.6
+        assert waves.n == 50
+
+
+def test_a_missing_number_has_a_place_in_every_feature() -> None:
+    rng = np.random.default_rng(0)
+    pool = pd.DataFrame({"a": rng.normal(size=300), "b": rng.integers(0, 2, 300) * 1.0})
+    pool.loc[rng.random(300) < 0.2, :] = np.nan
+    feature_map, schema = map_of(pool)
+    assert feature_map.columns.bin_sizes[1] == 3
+    given = pd.DataFrame({"a": [np.nan, 0.0], "b": [np.nan, 0.0]})
+    missing, there = components(feature_map, schema, given)
+    for piece in feature_map.pieces[:-1]:
+        assert (missing[piece] != there[piece]).any()

@@ -1,19 +1,23 @@
 """What a record adds to a sketch is bounded, its own, and can be read back."""
 
 from fractions import Fraction
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import spearmanr
 
-from mapl.features.cell_records import CellContributions
+from mapl.features import contributions
+from mapl.features.contributions import Contributions
+from mapl.features.copula import CopulaForm, independent
 from mapl.features.grids import CategoryGrid, Grid, NumberGrid, cells_of, grid_of
+from mapl.features.passes import Copula as Together
 from mapl.features.sketch import Sketch, SketchForm, drawn_table
-from mapl.features.tables import GRID, CellMap, TableMap, one_hot_cells
-from mapl.privacy.linear_map import LENGTH_UNIT, LinearMap
-from mapl.privacy.moments import WEIGHT, NoisySum
+from mapl.privacy.moments import MOST_RECORDS_EACH, WEIGHT, NoisySum
+from mapl.privacy.pairs import PairBlock, bounded_pair_sum
 from mapl.records.dictionary import Dictionary
 from mapl.records.keys import group_keys, record_keys
 from mapl.records.table import canonical_table
@@ -40,20 +44,21 @@ CELL = st.one_of(
 ROWS = st.lists(st.tuples(*[CELL] * 5), min_size=1, max_size=12)
 
 
-def records(rows: Any, labels: Any, owners: Any = None) -> CellContributions:
+def records(rows: Any, labels: Any, owners: Any = None) -> Contributions:
     table = canonical_table([list(row) for row in rows], DICTIONARY.schema)
     codes = np.array(labels, dtype=np.int64)
     units = None if owners is None else group_keys(owners, len(codes))
     keys = None if owners is None else record_keys(table, codes)
-    return CellContributions(table, codes, GRIDS, units=units, keys=keys)
+    shape: dict[str, Any] = {"units": units, "keys": keys, "grids": GRIDS}
+    return Contributions(table, codes, most_each=MOST_RECORDS_EACH, **shape)
 
 
 FORM = SketchForm.of(USED, 3)
 
 
 def total(rows: Any, labels: Any, owners: Any = None) -> Any:
-    counts, weight = records(rows, labels, owners).histograms(FORM.sizes)
-    return FORM.total(counts), weight
+    made = records(rows, labels, owners)
+    return FORM.total(made.histograms(FORM.sizes)), WEIGHT if made.grouped else 1
 
 
 def naive(rows: Any, labels: Any) -> list[int]:
@@ -127,8 +132,11 @@ def test_planted_bugs_exceed_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     short = sum(max(int((r**2).sum()), 4096**2) for r in FORM.roots[1:])
     moved, _ = total([row], [2])
     assert int((moved**2).sum()) > short  # one column left out of S
-    everybody = "mapl.features.cell_records.record_weights"
-    monkeypatch.setattr(everybody, lambda sizes: np.full(sizes.sum(), float(WEIGHT)))
+
+    def everybody(sizes: Any) -> Any:
+        return np.full(sizes.sum(), float(WEIGHT))
+
+    monkeypatch.setattr(contributions, "record_weights", everybody)
     moved, _ = total([row, row], [2, 2], ["a", "a"])
     assert sum(int(v) ** 2 for v in moved) > FORM.squared_length * WEIGHT**2
 
@@ -141,7 +149,7 @@ def test_columns_are_read_back() -> None:
         (int(a), None if i % 4 == 0 else 100.0, "Bath", "2021-05-05", None)
         for i, a in enumerate(ages)
     ]
-    counts, _ = records(rows, ages % 3).histograms(FORM.sizes)
+    counts = records(rows, ages % 3).histograms(FORM.sizes)
     sigma = 40 * 4096.0
     noisy = FORM.total(counts) + np.rint(rng.normal(size=sum(FORM.sizes)) * sigma)
     sketch = FORM.read(NoisySum(noisy.astype(float), sigma))
@@ -166,17 +174,19 @@ def test_made_up_records_have_the_columns_of_the_dictionary() -> None:
     rng = np.random.default_rng(0)
     shares = [np.full(grid.n_cells, 1 / grid.n_cells) for grid in USED]
     sketch = Sketch(shares, 100.0, np.ones(2), 1.0)
-    cells = sketch.draw(500, rng)
+    copula = independent(USED, sketch)
+    cells = copula.draw(500, rng)
     table = drawn_table(DICTIONARY.schema, GRIDS, cells, rng)
     assert (cells_of(table, GRIDS) == cells).all()
     data = table.data
     assert data["note"].isna().all()
     assert data["age"].dropna().between(0, 120).all()
     assert (data["age"].dropna() % 1 == 0).all()
-    full = sketch.draw(500, rng, missing=False)
+    full = copula.draw(500, rng, missing=False)
     assert (full < [grid.n_cells - 1 for grid in USED]).all()
     nothing = Sketch([np.array([0.0, 1.0])], 1.0, np.ones(2), 1.0)
-    assert nothing.draw(3, rng, missing=False).tolist() == [[1]] * 3
+    empty = independent([CategoryGrid(1)], nothing)
+    assert empty.draw(3, rng, missing=False).tolist() == [[1]] * 3
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 1), (-3, 9), (0, 10**9), (-1e9, -5)])
@@ -194,102 +204,115 @@ def test_cells_cover_a_range_and_what_lies_beyond(
     assert middles.tolist() == list(range(grid.n_ordered))
 
 
-# Features by look-up ----------------------------------------------------------------
+# Together ---------------------------------------------------------------------------
 
 
-def cell_map() -> CellMap:
+def sketch_of(cells: Any, grids: list[Grid]) -> Sketch:
+    n = len(cells)
+    pairs = zip(cells.T, grids, strict=True)
+    shares = [np.bincount(own, minlength=grid.n_cells) / n for own, grid in pairs]
+    return Sketch(shares, float(n), np.ones(2), 1.0)
+
+
+def correlated(n: int) -> tuple[Any, list[Grid]]:
+    """Two numbers that go together, a town that goes with both, and gaps that come
+    together.
+    """
     rng = np.random.default_rng(0)
-    shares = [rng.dirichlet(np.ones(grid.n_cells)) for grid in USED]
-    shares[2] = np.array([0.7, 0.3, 0.0])
-    return CellMap.of(USED, Sketch(shares, 5000.0, np.ones(2), 1.0), 0.3)
+    common = rng.normal(size=n)
+    grids: list[Grid] = [NumberGrid.of(-5, 5, whole=False) for _ in range(2)]
+    grids.append(CategoryGrid(3))
+    a, b = (common + 0.5 * rng.normal(size=n) for _ in range(2))
+    gap = rng.random(n) < 0.3
+    a[gap], b[gap] = np.nan, np.nan
+    town = np.digitize(common, [-0.5, 0.5])
+    columns = [grids[0].cells(a), grids[1].cells(b), grids[2].cells(town)]
+    return np.stack(columns, axis=1).astype(np.uint16), grids
 
 
-def test_look_ups_are_products_with_the_tables() -> None:
-    found = cell_map()
-    rng = np.random.default_rng(1)
-    cells = np.stack([rng.integers(0, n, 50) for n in found.sizes[:-1]], axis=1)
-    sparse = one_hot_cells(cells, found.sizes[:-1])
-    fast, slow = found.linear_map(), LinearMap(found.tables)
-    dense = sparse.toarray()
-    np.testing.assert_array_equal(fast.image(sparse), slow.image(dense))
-    squares = (slow.image(dense) ** 2).sum(axis=1)
-    lengths = fast.lengths(fast.block_lengths(sparse))
-    np.testing.assert_array_equal(lengths, -(-squares // LENGTH_UNIT))
-    assert fast.sound(sparse).all()
-    too_long = TableMap([np.full((1, 1), 2.0**24)])
-    one = one_hot_cells(np.zeros((1, 0), dtype=np.int64), [])
-    assert too_long.lengths(too_long.block_lengths(one)).tolist() == [-1]
+def exact_sum(form: CopulaForm, cells: Any) -> Any:
+    asked = form.question
+    z = asked.scores[cells[:, asked.columns] + asked.starts]
+    return z.T @ z
 
 
-def test_a_record_that_is_too_long_adds_nothing() -> None:
-    from mapl.privacy.moments import Block, bounded_sum
-
-    huge = TableMap([np.array([[1.0], [2.0**24]]), np.ones((1, 1))])
-    cells = one_hot_cells(np.array([[0], [1]]), [2])
-    lengths = huge.lengths(huge.block_lengths(cells))
-    assert lengths.tolist() == [1, -1]
-    found = bounded_sum(Block(cells, lengths, np.full((2, 1), 3.0)), huge, 10**9)
-    assert found[:, 0].tolist() == [3, 0, 3]
-
-
-def test_features_have_a_mean_length_of_about_one_a_kind() -> None:
-    found = cell_map()
-    assert len(found.tables) == len(USED) + 1
-    assert found.tables[-1].tolist() == [[GRID / 2]]
-    assert np.abs(np.concatenate([t.ravel() for t in found.tables])).max() <= 2**17
-    # Unlisted towns were never seen: they share one code.
-    assert found.tables[2].shape == (3, 3)
-
-
-def test_heavy_cells_are_bins_of_their_own_and_thin_ones_are_joined() -> None:
-    grid = NumberGrid.of(0, 1000, whole=True)
-    share = np.full(grid.n_cells, 0.5 / grid.n_cells)
-    share[0] += 0.5
-    sketch = Sketch([share], 1e9, np.ones(2), 1.0)
-    table = CellMap.of([grid], sketch, 1.0).tables[0]
-    bins = len(np.unique(table[:, 1:].round(), axis=0))
-    assert 20 < bins < 32
-    same_as_first = (table[:, 1:] == table[0, 1:]).all(axis=1)
-    assert same_as_first.sum() == 1
-    flat = np.zeros(grid.n_cells)
-    flat[5] = 1.0
-    one = CellMap.of([grid], Sketch([flat], 10.0, np.ones(2), 1.0), 1.0)
-    assert np.isfinite(one.tables[0]).all()
+def test_made_up_records_go_together_as_records_do() -> None:
+    cells, grids = correlated(20_000)
+    sketch = sketch_of(cells, grids)
+    form = CopulaForm.of(grids, sketch, Fraction(1, 2))
+    assert form.gaps == [0, 1]
+    found = form.read(NoisySum(exact_sum(form, cells), 1.0))
+    drawn = found.draw(20_000, np.random.default_rng(1))
+    for table in (cells, drawn):
+        gaps = table[:, :2] == [g.n_cells - 1 for g in grids[:2]]
+        both = ~gaps.any(axis=1)
+        assert gaps.mean(axis=0) == pytest.approx([0.3, 0.3], abs=0.01)
+        assert np.corrcoef(gaps.T)[0, 1] > 0.7
+        ranked = spearmanr(table[both]).statistic
+        assert ranked[0, 1] == pytest.approx(0.79, abs=0.03)
+        assert ranked[0, 2] > 0.55
+    for own, grid, share in zip(drawn.T, grids, sketch.shares, strict=True):
+        counted = np.bincount(own, minlength=grid.n_cells) / len(drawn)
+        np.testing.assert_allclose(counted, share, atol=0.002)
+    full = found.draw(500, np.random.default_rng(1), missing=False)
+    assert (full < [g.n_cells - 1 for g in grids]).all()
 
 
-def test_gradients_of_cells_are_those_of_dense_records() -> None:
-    from mapl.privacy.gradients import exact_weights
-    from mapl.privacy.moments import Block, bounded_sum
-    from mapl.privacy.questions import Question
+def test_correlations_that_noise_drowns_are_none() -> None:
+    cells, grids = correlated(2000)
+    form = CopulaForm.of(grids, sketch_of(cells, grids), Fraction(1, 2))
+    rng = np.random.default_rng(0)
+    sigma = 1e9
+    noisy = exact_sum(form, cells) + rng.normal(size=(5, 5)) * sigma
+    found = form.read(NoisySum(noisy, sigma)).correlations
+    assert np.abs(found - np.eye(5)).max() < 0.95
+    assert np.linalg.eigvalsh(found).min() > 0
+    assert np.diag(found) == pytest.approx(np.ones(5))
 
-    rng = np.random.default_rng(2)
-    found = cell_map()
-    rows = [
-        (int(rng.integers(0, 120)), float(rng.normal()), "York", "2022-02-02", None)
-        for _ in range(70)
-    ]
-    labels = rng.integers(-1, 3, 70)
-    owners = [f"{i // 3}" for i in range(70)]
-    question = Question(
-        exact_weights(rng.normal(size=(sum(found.sizes), 3)) / 10),
-        0,
-        int(GRID**2 * 2**22 / LENGTH_UNIT),
-        Fraction(1, 2),
-    )
-    for own in (None, owners):
-        contributions = records(rows, labels, own)
-        contributions.show(found)
-        grouped = own is not None
-        for block in contributions.gradients(question):
-            dense = block.cells.toarray()
-            slow = LinearMap(found.tables)
-            lengths = slow.lengths(slow.block_lengths(dense))
-            other = Block(dense, lengths, block.residuals, block.unit_sizes)
-            limit = question.squared_length
-            np.testing.assert_array_equal(
-                bounded_sum(block, found.linear_map(), limit, grouped=grouped),
-                bounded_sum(other, slow, limit, grouped=grouped),
-            )
+
+def test_every_record_moves_the_correlations_within_their_bound() -> None:
+    """All 10 x 5 x 3 records there are, and all pairs of them as one person."""
+    grids: list[Grid] = [CategoryGrid(9), CategoryGrid(4), CategoryGrid(2)]
+    shares = [np.full(g.n_cells, 0.001) for g in grids]
+    for share in shares:
+        share[0] = 1 - share[1:].sum()  # so that other cells are far out
+    sketch = Sketch(shares, 1e4, np.ones(2), 1.0)
+    form = CopulaForm.of(grids, sketch, Fraction(1, 2))
+    asked, moved = form.question, []
+    for cells in product(*(range(grid.n_cells) for grid in grids)):
+        z = asked.scores[np.array(cells) + asked.starts][None, None, :]
+        one = bounded_pair_sum(PairBlock(z, z), asked.squared_length)
+        moved.append(one)
+        assert sum(int(v) ** 2 for v in one.ravel()) <= asked.squared_length
+        assert one.any() == z.any()
+    longest = max(sum(int(v) ** 2 for v in one.ravel()) for one in moved)
+    assert longest > 0.95 * asked.squared_length  # the bound is reached
+    for first, second in product(moved[::7], moved[::11]):
+        person = (WEIGHT // 2) * (first + second)
+        squared = sum(int(v) ** 2 for v in person.ravel())
+        assert squared <= asked.squared_length * WEIGHT**2
+
+
+@settings(max_examples=40, deadline=None)
+@given(ROWS, st.integers(0, 9))
+def test_a_records_scores_are_bounded_and_its_own(rows: Any, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    shares = [rng.dirichlet(np.full(grid.n_cells, 0.1)) for grid in USED]
+    form = CopulaForm.of(USED, Sketch(shares, 1e4, np.ones(2), 1.0), Fraction(1, 2))
+    labels = [0] * len(rows)
+
+    def summed(rows: Any, owners: Any = None) -> Any:
+        made = records(rows, labels[: len(rows)], owners)
+        return Together(form.question).total(made)
+
+    whole = summed(rows)
+    alone = sum(summed([row]) for row in rows)
+    np.testing.assert_array_equal(whole, alone)
+    for row in rows:
+        moved = sum(int(v) ** 2 for v in summed([row]).ravel())
+        assert moved <= form.question.squared_length
+    person = sum(int(v) ** 2 for v in summed(rows, ["a"] * len(rows)).ravel())
+    assert person <= form.question.squared_length * WEIGHT**2
 
 
 def test_records_beyond_the_128th_of_a_person_count_nothing() -> None:
@@ -300,10 +323,8 @@ def test_records_beyond_the_128th_of_a_person_count_nothing() -> None:
     ]
     labels = rng.integers(0, 2, 140)
     many = records(rows, labels, ["a"] * 140)
-    many.show(cell_map())
     assert sum(len(block[0]) for block in many._blocks()) == 128
-    counts, weight = many.histograms(FORM.sizes)
-    assert weight == WEIGHT
+    counts = many.histograms(FORM.sizes)
     assert counts[-1].sum() == 256
 
 

@@ -9,7 +9,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
@@ -29,15 +29,20 @@ from sklearn.tree import DecisionTreeClassifier
 from mapl import PrivateClassifier
 from mapl.features import maps
 from mapl.features.contributions import Contributions
+from mapl.features.copula import CopulaForm
+from mapl.features.grids import CategoryGrid, Grid, NumberGrid
 from mapl.features.maps import FeatureMap
-from mapl.privacy import moments, noisy_counts, soft_dissent
-from mapl.privacy.gradients import exact_weights
+from mapl.features.passes import Copula, Gradient, Gram
+from mapl.features.sketch import Sketch, SketchForm
+from mapl.privacy import moments, noisy_counts, pairs, soft_dissent
+from mapl.privacy.gradients import WEIGHT_GRID, exact_weights
 from mapl.privacy.linear_map import LENGTH_UNIT
-from mapl.privacy.moments import WEIGHT, bounded_sum
-from mapl.privacy.questions import Question
+from mapl.privacy.moments import MOST_RECORDS_EACH, WEIGHT
+from mapl.privacy.questions import GramQuestion, Question
 from mapl.records import cells, columns, containers, files, keys, table
 from mapl.records.keys import chunk_rows, group_keys, record_keys, unit_keys
 from mapl.records.labels import declared_classes, encode
+from mapl.records.table import Table
 from mapl.teachers.training import train
 
 N_CHUNKS = 5
@@ -136,7 +141,7 @@ def canonical_bits(case: Case, rows: Any, container: str) -> list[bytes]:
 
 @lru_cache
 def public_map(kinds: tuple[str, ...], container: str) -> FeatureMap:
-    """A feature map of public points with these types, with few waves."""
+    """A feature map of public points with these types, with few cosines."""
     usual = {
         "number": [0.0, 1.5, -3.0, 40.0],
         "text": ["York", "Bath", "7", None],
@@ -148,34 +153,76 @@ def public_map(kinds: tuple[str, ...], container: str) -> FeatureMap:
         [usual[kind][(i + j) % 4] for j, kind in enumerate(kinds)] for i in range(40)
     ]
     case = Case(kinds, rows, [], None, [], [], None, 0, 0, "list")
-    if container in ("floats", "sparse"):
+    if container in fuzz.OF_NUMBERS:
         case = replace(case, container=container)
-    waves = maps.WAVES
-    maps.WAVES = 6
+    families = maps.FAMILIES
+    maps.FAMILIES = ((0, 6, 1.0), (2, 6, 2.0))
     try:
         return FeatureMap.of(table_of(case, rows))[0]
     finally:
-        maps.WAVES = waves
+        maps.FAMILIES = families
 
 
-def sums_of(case: Case) -> list[Any]:
-    """For each neighbour, the sum of what all units contribute; and of the new unit."""
+def grids_of(case: Case, made: Table) -> list[Grid | None]:
+    """Cells of the columns, as a dictionary would have them."""
+    found: list[Grid | None] = []
+    for column in made.schema.columns.values():
+        if column.kind == "category":
+            found.append(CategoryGrid(len(column.categories)))
+        elif column.kind == "text":
+            found.append(None)
+        else:
+            found.append(NumberGrid.of(-100.0, 20_000.0, whole=False))
+    return found
+
+
+def passes_of(case: Case, made: Table) -> list[tuple[Any, int]]:
+    """All that a fit asks of records, with the bound of a unit's contribution."""
     feature_map = public_map(case.kinds, case.container)
-    width = feature_map.linear_map(3).width
-    weights = np.random.default_rng(0).normal(size=(width, 2))
-    asked = Question(exact_weights(weights / 2000), 3, 2**30, Fraction(1))
-    linear_map, found = feature_map.linear_map(3), []
+    rng = np.random.default_rng(0)
+    weights = exact_weights(rng.normal(size=(feature_map.linear_map.width, 3)) / 2000)
+    step = exact_weights(rng.normal(size=weights.shape) / 2000)
+    part, units = Fraction(1), np.full(len(feature_map.pieces), WEIGHT_GRID / 32.0)
+    found: list[tuple[Any, int]] = [
+        (Gradient(Question(weights, 2**30, part)), 2**30 * LENGTH_UNIT),
+        (Gram(GramQuestion(weights, step, units, 2**20, part)), 2**20),
+    ]
+    grids = [grid for grid in grids_of(case, made) if grid is not None]
+    if grids and case.container not in ("sparse", "scattered"):
+        form = SketchForm.of(grids, 3)
+        shares = [rng.dirichlet(np.full(g.n_cells, 0.1)) for g in grids]
+        sketch = Sketch(shares, 1e5, np.ones(3), 1.0)
+        copula = CopulaForm.of(grids, sketch, part).question
+        found.append((Counted(form), form.squared_length))
+        found.append((Copula(copula), copula.squared_length))
+    return found
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Counts of cells as they are published."""
+
+    form: SketchForm
+
+    def total(self, records: Any) -> Any:
+        return self.form.total(records.histograms(self.form.sizes))
+
+
+def sums_of(case: Case) -> list[list[Any]]:
+    """For each neighbour, all sums of what units contribute; and of the new unit."""
+    feature_map = public_map(case.kinds, case.container)
+    found = []
     for rows, labels, owners in (*case.neighbours(), case.alone()):
         made = table_of(case, rows)
         codes = encode(labels, declared_classes(fuzz.CLASSES))
-        units = units_of(made, codes, owners)
         records = Contributions(
-            made, codes, feature_map, units=units, keys=record_keys(made, codes)
+            *(made, codes, feature_map),
+            units=units_of(made, codes, owners),
+            keys=record_keys(made, codes),
+            grids=grids_of(case, made),
+            most_each=MOST_RECORDS_EACH,
         )
-        sums = np.zeros((linear_map.width, 2), dtype=np.int64)
-        for block in records.gradients(asked):
-            sums += bounded_sum(block, linear_map, 2**30, grouped=owners is not None)
-        found.append(linear_map.push(sums))
+        found.append([asked.total(records) for asked, _ in passes_of(case, made)])
     return found
 
 
@@ -185,15 +232,52 @@ def test_a_unit_moves_a_sum_by_its_own_bounded_contribution(case: Case) -> None:
 
 
 def check_sums(case: Case) -> None:
-    before, after, permuted, alone = sums_of(case)
-    np.testing.assert_array_equal(after, permuted)
-    moved = after - before
+    made = table_of(case, case.rows)
+    bounds = [bound for _, bound in passes_of(case, made)]
     weight = 1 if case.groups is None else WEIGHT
-    if case.groups is None and len(case.added) == 1:
-        np.testing.assert_array_equal(moved, alone)
-    if case.groups is not None or len(case.added) == 1:
-        squared = sum(int(v) ** 2 for v in moved.reshape(-1))
-        assert squared <= weight**2 * 2**30 * LENGTH_UNIT
+    one = case.groups is None and len(case.added) == 1
+    sums = zip(*sums_of(case), strict=True)
+    for (before, after, permuted, alone), bound in zip(sums, bounds, strict=True):
+        np.testing.assert_array_equal(after, permuted)
+        moved = after - before
+        if one:
+            np.testing.assert_array_equal(moved, alone)
+        if one or case.groups is not None:
+            squared = sum(int(v) ** 2 for v in moved.reshape(-1))
+            assert squared <= weight**2 * bound
+
+
+def unbounded(left: Any, right: Any, *_: Any) -> Any:
+    return left, right
+
+
+def pool_of_one_record(self: Any, table: Any) -> Any:
+    """A map that takes its scale from the records that it encodes."""
+    found = ENCODE(self, table)
+    shifted = found.numbers - found.numbers[:1]
+    return replace(found, numbers=shifted.astype(np.int16))
+
+
+ENCODE = FeatureMap.encode
+PLANTED: dict[str, Any] = {
+    "a record that is not shortened": (pairs, "_shortened", unbounded),
+    "off-diagonal entries counted once": (
+        pairs,
+        "_pair_squares",
+        lambda left, right: (left**2 * right**2).sum(axis=(1, 2)).astype(np.int64),
+    ),
+    "a pool that reads a private cell": (FeatureMap, "encode", pool_of_one_record),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_the_fuzzer_finds_a_sum_that_is_wrong(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    public_map.cache_clear()
+    monkeypatch.setattr(*PLANTED[name])
+    assert finds(check_sums, cases(("floats", "list"), kinds=("number",)), n=60)
+    public_map.cache_clear()
 
 
 # Files, line by line ----------------------------------------------------------------

@@ -16,7 +16,9 @@ from sklearn.tree import DecisionTreeClassifier
 
 from mapl import PrivateClassifier, accounting, certificate
 from mapl.errors import ParameterError
+from mapl.features.maps import FeatureMap
 from mapl.methods import moments
+from mapl.methods import pool as pools
 from mapl.planning import plan
 from mapl.publish.bundle import load_model, write_bundle
 
@@ -257,7 +259,7 @@ def test_where_no_features_can_be_made_there_are_votes(
     def fails(*_: Any, **__: Any) -> Any:
         raise ValueError("odd objects")
 
-    monkeypatch.setattr(moments.FeatureMap, "of", fails)
+    monkeypatch.setattr(FeatureMap, "of", fails)
     X, y, pool, *_ = numbers(n=500)
     fitted = model(estimator=LogisticRegression(), n_teachers=10)
     assert fitted.fit(X, y, X_public=pool, allow_overlap=True).method_ == "votes"
@@ -268,7 +270,7 @@ def test_where_no_features_can_be_made_there_are_votes(
 def test_of_very_many_public_points_some_are_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(moments, "_MOST_POINTS", 300)
+    monkeypatch.setattr(pools, "_MOST_POINTS", 300)
     X, y, pool, X_test, y_test = numbers()
     fitted = model().fit(X, y, X_public=pool, allow_overlap=True)
     assert fitted.soft_labels_.shape == (1000, 2)

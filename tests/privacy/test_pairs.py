@@ -13,7 +13,7 @@ from mapl.privacy.pairs import (
     LARGEST_PIECE,
     PairBlock,
     bounded_pair_sum,
-    curved,
+    coupled,
     record_weights,
 )
 
@@ -22,8 +22,7 @@ def block_of(rng: Any, n: int, classes: int, pieces: int, sizes: Any = None) -> 
     left = np.rint(rng.normal(size=(n, classes, pieces)) * rng.choice([1, 60, 400]))
     left = np.clip(left, -LARGEST_PIECE, LARGEST_PIECE)
     logits = np.rint(rng.normal(size=(n, classes)) * 2**20)
-    right = curved(logits, left, rng.random(n) < 0.9)
-    return PairBlock(left, right, sizes)
+    return PairBlock(*coupled(logits, left, rng.random(n) < 0.9), sizes)
 
 
 def naive_squares(matrix: Any) -> int:
@@ -99,10 +98,25 @@ def test_what_is_too_long_or_has_too_many_classes_adds_nothing() -> None:
 def test_curvature_is_that_of_the_model_and_never_too_small() -> None:
     pieces = np.full((4, 1, 1), 100.0)
     logits = np.array([[0.0], [9.0 * 2**20], [0.0], [-(2.0**40)]])
-    found = curved(logits, pieces, np.array([True, True, False, True]))
-    assert found[:, 0, 0].tolist() == [400.0, 32.0, 0.0, 32.0]
-    three = curved(np.zeros((1, 3)), np.full((1, 3, 1), 90.0), np.ones(1, bool))
-    assert three[0, :, 0] == pytest.approx([320.0] * 3, abs=1)
+    left, right = coupled(logits, pieces, np.array([True, True, False, True]))
+    assert (left == pieces).all()
+    assert right[:, 0, 0].tolist() == [400.0, 32.0, 0.0, 32.0]
+
+
+def test_pieces_are_centred_under_the_model() -> None:
+    rng = np.random.default_rng(0)
+    logits = np.rint(rng.normal(size=(50, 3)) * 2**20)
+    pieces = np.rint(rng.normal(size=(50, 3, 4)) * 100)
+    left, right = coupled(logits, pieces, np.ones(50, bool))
+    powers = np.exp(logits / 2**20)
+    p = powers / powers.sum(axis=1, keepdims=True)
+    mean = np.einsum("ik,ikd->id", p, pieces)
+    np.testing.assert_allclose(left, pieces - mean[:, None], atol=2)
+    np.testing.assert_allclose(right / 16, p[:, :, None] * left, atol=1)
+    moved, _ = coupled(logits, pieces + 37.0, np.ones(50, bool))
+    np.testing.assert_allclose(moved, left, atol=1)  # a constant says nothing
+    two, _ = coupled(np.zeros((1, 2)), np.array([[[-50.0], [50.0]]]), np.ones(1, bool))
+    assert two[0, :, 0].tolist() == [-50.0, 50.0]
 
 
 def test_planted_bugs_exceed_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -485,3 +485,15 @@ def test_a_store_that_knows_contents_tells_copies(
     assert fsspec.filesystem("memory").info("/a") == info
     first, second = (sources._identities(f"memory://{name}") for name in "ab")
     assert len(first & second) == 1
+
+
+def test_a_query_to_postgresql_is_read_too(postgres: Any) -> None:
+    import psycopg
+
+    with psycopg.connect(postgres.get_uri(), autocommit=True) as connection:
+        connection.execute("CREATE TABLE people (b TEXT, a INTEGER)")
+        connection.execute("INSERT INTO people VALUES ('c', 1), ('d', 2)")
+    url = postgres.get_uri().replace("postgresql://", "postgresql+psycopg://")
+    (part,) = Source.of(Query(url, "SELECT b, a FROM people ORDER BY a")).parts
+    block = max(part.blocks(["b", "a"], 9), key=lambda b: len(b.columns["a"]))
+    assert list(block.columns["b"]) == ["c", "d"]

@@ -681,6 +681,6 @@ def test_without_file_locks_nothing_is_removed(
 
 def test_nothing_private_is_in_a_repr(files: str) -> None:
     records, *_ = read(classifier(), files)
-    made = StreamedContributions(records, ContributionForm())
+    made = StreamedContributions(records, ContributionForm(None, None, 128))
     assert repr(made) == "StreamedContributions()"
     records.close()

@@ -66,7 +66,7 @@ def sketch(
     Columns are drawn independently of each other: the records have the right margins,
     and no more. Writes points.parquet, certificate.json and report.html.
     """
-    from mapl.methods.sketched import sketch_records
+    from mapl.methods.moments import sketch_records
     from mapl.publish.bundle import new_folder
     from mapl.publish.sketch_report import FILES, write_sketch
 

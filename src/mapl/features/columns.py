@@ -21,7 +21,8 @@ UNIT = 32  # integer steps of one standard deviation, and of a code
 _FARTHEST = 4  # standard deviations: beyond, numbers are clipped
 LARGEST_VALUE = _FARTHEST * UNIT
 _HEAVY = 0.1  # share of the points from which on a value is a bin of its own
-_BINS, _MOST_BINS, _FEWEST_BINS = 24, 600, 4  # of a column; of all; of a column
+_ENDS = 0.01, 0.99  # quantiles between which a scaled value follows a number
+BINS, _MOST_BINS, _FEWEST_BINS = 24, 600, 4  # of a column; of all; of a column
 _RAREST, _MOST_CODES = 5, 500  # points of a text that has a code; codes in all
 WIDE = 100  # number columns from which on they are projected
 _WORDS, _DISTINCT = 4, 0.5  # of free text: mean number, and share of texts that differ
@@ -29,33 +30,44 @@ _WORDS, _DISTINCT = 4, 0.5  # of free text: mean number, and share of texts that
 
 @dataclass(frozen=True)
 class NumberColumn:
-    """A column of numbers: its place and scale, and the edges of its bins."""
+    """A column of numbers: its place and scale, and the edges of its bins.
 
+    The scaled value follows a number between two quantiles, ``low`` and ``high``:
+    outliers would set the scale.
+    """
+
+    low: float
+    high: float
     mean: float
     scale: float
     edges: Floats  # empty where two values are all there are
 
     @classmethod
-    def of(cls, values: Floats, n_bins: int = _BINS) -> NumberColumn:
+    def of(cls, values: Floats, n_bins: int = BINS) -> NumberColumn:
         """Take them from the public points."""
         given = values[np.isfinite(values)]
         if not given.size:
-            return cls(0.0, 1.0, np.empty(0))
+            return cls(0.0, 0.0, 0.0, 1.0, np.empty(0))
+        gaps = len(given) < len(values)
+        low, high = (float(q) for q in np.quantile(given, _ENDS, method="lower"))
+        distinct = np.unique(given)
+        if low == high or len(distinct) == 2:
+            low, high = float(distinct[0]), float(distinct[-1])
+        inner = np.clip(given, low, high)
         with np.errstate(over="ignore", invalid="ignore"):
-            mean, spread = float(given.mean()), float(given.std())
+            mean, spread = float(inner.mean()), float(inner.std())
         if not np.isfinite(mean + spread):
-            mean, spread = 0.0, float(np.abs(given).max())
+            mean, spread = 0.0, float(np.abs(inner).max())
         scale = spread if spread > 0 else 1.0
-        values = np.unique(given)
-        if len(values) == 2 and np.isfinite(values[1] - values[0]):
+        if len(distinct) == 2 and np.isfinite(high - low):
             # A code: in units of its spread, a rare one would dominate.
-            scale = float(values[1] - values[0])
-        return cls(mean, scale, _bin_edges(given, n_bins))
+            scale = high - low
+        return cls(low, high, mean, scale, _bin_edges(given, n_bins, gaps=gaps))
 
     def linear(self, values: Floats) -> Floats:
         """Return the scaled value as an integer; the mean for a missing one."""
         with np.errstate(over="ignore"):
-            scaled = (values - self.mean) / self.scale
+            scaled = (np.clip(values, self.low, self.high) - self.mean) / self.scale
         scaled = np.clip(scaled, -_FARTHEST, _FARTHEST)
         return np.where(np.isnan(scaled), 0.0, np.rint(scaled * UNIT))
 
@@ -70,14 +82,18 @@ class NumberColumn:
         return len(self.edges) + 2 if len(self.edges) else 0
 
 
-def _bin_edges(values: Floats, n_bins: int) -> Floats:
-    """Cut at quantiles; values with a tenth of the points or more stand apart.
+def _bin_edges(values: Floats, n_bins: int, *, gaps: bool) -> Floats:
+    """Cut at quantiles; values with a tenth of the points or more stand apart. With no
+    bins, there are no edges.
 
-    Plain quantiles leave a column that is mostly 0 with hardly any bins.
+    Plain quantiles leave a column that is mostly 0 with hardly any bins. ``gaps`` says
+    whether a value may be missing, which has a bin of its own.
     """
     value, count = np.unique(values, return_counts=True)
-    if len(value) <= 2:
+    if not n_bins:
         return np.empty(0)
+    if len(value) <= 2:
+        return value[-1:] if gaps else np.empty(0)
     heavy = value[count >= _HEAVY * len(values)]
     rest = values[~np.isin(values, heavy)]
     places = np.linspace(0, 1, n_bins + 1)
@@ -119,7 +135,8 @@ def one_hot(codes: Array, sizes: list[int]) -> Singles:
     """Return columns of codes as integer vectors, with one entry for each column."""
     starts = np.cumsum([0, *sizes])
     out = np.zeros((len(codes), int(starts[-1])), dtype=np.float32)
-    out[np.arange(len(codes))[:, None], codes + starts[:-1]] = UNIT
+    if sizes:
+        out[np.arange(len(codes))[:, None], codes + starts[:-1]] = UNIT
     return out
 
 
@@ -138,56 +155,52 @@ class Columns:
         self.free = free  # for each column that holds no numbers
 
     @classmethod
-    def of(cls, table: Table, *, numbers: bool = True) -> Columns:
+    def of(cls, table: Table, *, numbers: bool = True, n_bins: int = BINS) -> Columns:
         """Take the rules from public points; without ``numbers``, of texts alone."""
         values, texts = split(table, numbers=numbers)
-        n_bins = _MOST_BINS // max(1, values.shape[1])
-        n_bins = min(_BINS, max(_FEWEST_BINS, n_bins))
+        most = max(_FEWEST_BINS, _MOST_BINS // max(1, values.shape[1]))
+        if values.shape[1] > WIDE:
+            most = 0
         free = [is_free_text(column) for column in texts]
         coded = [c for c, is_free in zip(texts, free, strict=True) if not is_free]
-        found = [NumberColumn.of(column, n_bins) for column in values.T]
+        found = [NumberColumn.of(column, min(n_bins, most)) for column in values.T]
         return cls(found, _code_columns(coded), free)
 
-    def linear(self, table: Table) -> Floats:
-        """Return scaled numbers and codes."""
-        numbers, texts = split(table, numbers=bool(self.numbers))
-        scaled = np.empty(numbers.shape)
-        for j, column in enumerate(self.numbers):
-            scaled[:, j] = column.linear(numbers[:, j])
-        coded = self._coded(texts)
-        found = [
-            column.codes(values)
-            for column, values in zip(self.codes, coded, strict=True)
-        ]
-        if not found:
-            return scaled
-        sizes = [column.n_codes for column in self.codes]
-        return np.concatenate((scaled, one_hot(np.stack(found, axis=1), sizes)), axis=1)
+    def scaled(self, numbers: Floats) -> Floats:
+        """Return scaled numbers, which are integers."""
+        pairs = zip(self.numbers, numbers.T, strict=True)
+        return _stacked([c.linear(v) for c, v in pairs], len(numbers))
 
-    def bins(self, table: Table) -> Ints:
+    def bins(self, numbers: Floats) -> Ints:
         """Return each number's bin, one column for each number that has bins."""
-        numbers, _ = split(table, numbers=bool(self.numbers))
-        found = [
-            column.bins(values)
-            for column, values in zip(self.numbers, numbers.T, strict=True)
-            if column.n_bins
-        ]
-        if not found:
-            return np.empty((len(table), 0), dtype=np.int64)
-        return np.stack(found, axis=1)
+        pairs = zip(self.numbers, numbers.T, strict=True)
+        found = [column.bins(values) for column, values in pairs if column.n_bins]
+        return np.asarray(_stacked(found, len(numbers)), dtype=np.int64)
+
+    def coded(self, texts: list[Array], n: int) -> Ints:
+        """Return the code of each text that is none of sentences."""
+        kept = [c for c, free in zip(texts, self.free, strict=True) if not free]
+        found = [column.codes(c) for column, c in zip(self.codes, kept, strict=True)]
+        return np.asarray(_stacked(found, n), dtype=np.int64)
 
     @property
     def bin_sizes(self) -> list[int]:
         """How many bins each column of `bins` has."""
         return [column.n_bins for column in self.numbers if column.n_bins]
 
-    def free_texts(self, table: Table) -> list[Array]:
-        """Return the columns of free text."""
-        _, texts = split(table, numbers=False)
+    @property
+    def code_sizes(self) -> list[int]:
+        """How many codes each column of `coded` has."""
+        return [column.n_codes for column in self.codes]
+
+    def free_texts(self, texts: list[Array]) -> list[Array]:
+        """Return the columns of sentences."""
         return [column for column, free in zip(texts, self.free, strict=True) if free]
 
-    def _coded(self, texts: list[Array]) -> list[Array]:
-        return [c for c, free in zip(texts, self.free, strict=True) if not free]
+
+def _stacked(columns: list[Any], n: int) -> Floats:
+    """Return columns side by side, also where there are none."""
+    return np.stack(columns, axis=1) if columns else np.empty((n, 0))
 
 
 def _code_columns(columns: list[Array]) -> list[CodeColumn]:

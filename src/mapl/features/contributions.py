@@ -11,6 +11,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from mapl.arrays import Array, Floats, Ints, Singles, Words
+from mapl.features.grids import Grid, cells_of
 from mapl.privacy.gradients import (
     CONSTANT,
     RESIDUAL_GRID,
@@ -21,16 +22,27 @@ from mapl.privacy.gradients import (
     residuals_of,
     stack_residuals,
 )
-from mapl.privacy.linear_map import LARGEST_WEIGHT, LinearMap
+from mapl.privacy.linear_map import LinearMap
 from mapl.privacy.moments import Block
-from mapl.privacy.pairs import places_in_units
-from mapl.privacy.questions import Question, StackQuestion
+from mapl.privacy.pairs import (
+    LARGEST_PIECE,
+    PairBlock,
+    coupled,
+    places_in_units,
+    record_weights,
+)
+from mapl.privacy.questions import (
+    CopulaQuestion,
+    GramQuestion,
+    Question,
+    StackQuestion,
+)
 from mapl.records.keys import persons
 from mapl.records.table import Table
 
 _ROWS = 2**10  # of a block, unless a unit has more
 _AHEAD = 2  # blocks that wait for each thread
-_MOST_BYTES = 128 * 2**20  # of encoded records that are kept
+_MOST_BYTES = 512 * 2**20  # of encoded records that are kept
 
 _T = TypeVar("_T")
 
@@ -46,7 +58,8 @@ function of each record alone, in integers.
 class Contributions:
     """The records of a fit, ready to be asked for sums. Private.
 
-    ``feature_map`` is a `FeatureMap`, or what has its methods.
+    ``grids`` cut columns into cells, where columns are counted; ``feature_map`` may
+    come later, with `show`.
     ``labels`` are class numbers, -1 for a record that counts nothing. All records of a
     unit stand together, in an order that depends on them alone; those beyond the first
     ``most_each`` count nothing. It is None where labels alone are private: then no
@@ -58,17 +71,20 @@ class Contributions:
         self,
         table: Table,
         labels: Ints,
-        feature_map: Any,
+        feature_map: Any = None,
         *,
         units: Words | None,
         keys: Words | None,
+        grids: list[Grid | None] | None = None,
         most_each: int | None = None,
         n_threads: int = 1,
         keeps: bool = True,
     ) -> None:
         self._n_threads = n_threads
         self._most_bytes = _MOST_BYTES if keeps else 0
-        self._table, self._labels, self.feature_map = table, labels, feature_map
+        self._table, self._labels = table, labels
+        self.grids = grids
+        self._columns: Array | None = None
         self._order, self._sizes = np.arange(len(labels)), None
         if units is not None and keys is not None:
             units = persons(units)
@@ -80,6 +96,11 @@ class Contributions:
                 counts = places_in_units(self._sizes) < most_each
                 self._order = self._order[counts]
                 self._sizes = np.minimum(self._sizes, most_each)
+        self.show(feature_map)
+
+    def show(self, feature_map: Any) -> None:
+        """Take the features that records are added up in."""
+        self.feature_map = feature_map
         self._kept: dict[int, tuple[Array, Array]] = {}
         self._lengths: dict[int, Ints] = {}
         self._bytes = 0
@@ -110,23 +131,64 @@ class Contributions:
             codes = self._labels[rows, None] == np.arange(n_classes)
             yield _constant_block(codes * float(RESIDUAL_GRID), sizes)
 
+    def histograms(self, sizes: tuple[int, ...]) -> list[Ints]:
+        """Return how often each cell occurs, column by column, the label last; a unit
+        counts `WEIGHT` where it may have several records.
+        """
+        counted = (self._labels >= 0).astype(np.float64)
+        weights = counted
+        if self._sizes is not None:
+            weights = np.zeros(len(counted))
+            weights[self._order] = counted[self._order] * record_weights(self._sizes)
+        columns = [*self._cells_of_columns().T, np.maximum(self._labels, 0)]
+        return [
+            np.bincount(column, weights, minlength=size).astype(np.int64)
+            for column, size in zip(columns, sizes, strict=True)
+        ]
+
+    def scores(self, question: CopulaQuestion) -> Iterator[PairBlock]:
+        """Yield what each record's cells say, column by column."""
+        columns = self._cells_of_columns()
+
+        def block(_: int, rows: Ints, sizes: Ints | None) -> PairBlock:
+            places = columns[rows][:, question.columns] + question.starts
+            found = question.scores[places][:, None, :]
+            counted = (self._labels[rows] >= 0)[:, None, None]
+            return PairBlock(found, np.where(counted, found, 0.0), sizes)
+
+        return self._each(block)
+
     def gradients(self, question: Question) -> Iterator[Block]:
         """Yield what each record says about a current model."""
-        linear_map = self.feature_map.linear_map(question.waves)
+        linear_map = self.feature_map.linear_map
 
         def block(number: int, rows: Ints, sizes: Ints | None) -> Block:
-            cells = self._cells(number, rows, waves=question.waves > 0)
+            cells = self._cells(number, rows)
             residuals = residuals_of(cells, self._labels[rows], question)
             lengths = self._block_lengths(number, cells, linear_map)
             return Block(cells, linear_map.lengths(lengths), residuals, sizes)
 
         return self._each(block)
 
-    def label_codes(self, waves: int, columns: int, grid: int) -> Iterator[Block]:
+    def pieces(self, question: GramQuestion) -> Iterator[PairBlock]:
+        """Yield what each record says about how the pieces of a step go together."""
+        slices = self.feature_map.pieces
+
+        def block(number: int, rows: Ints, sizes: Ints | None) -> PairBlock:
+            cells = self._cells(number, rows)
+            found = np.stack([cells[:, s] @ question.step[s] for s in slices], axis=2)
+            scaled = np.rint(found / question.units)
+            clipped = np.clip(scaled, -LARGEST_PIECE, LARGEST_PIECE)
+            logits, counted = cells @ question.weights, self._labels[rows] >= 0
+            return PairBlock(*coupled(logits, clipped, counted), sizes)
+
+        return self._each(block)
+
+    def label_codes(self, columns: int, grid: int) -> Iterator[Block]:
         """Yield each record's label, as a one-hot code."""
-        linear_map = self.feature_map.linear_map(waves)
+        linear_map = self.feature_map.linear_map
         for number, (rows, sizes) in enumerate(self._blocks()):
-            cells = self._cells(number, rows, waves=waves > 0)
+            cells = self._cells(number, rows)
             codes = one_hot_labels(self._labels[rows], columns) * grid
             lengths = self._block_lengths(number, cells, linear_map)
             yield Block(cells, linear_map.lengths(lengths), codes, sizes)
@@ -135,10 +197,10 @@ class Contributions:
         """Return the sum of `label_codes` that a model expects, times 1/grid: where
         labels alone are private, it is public.
         """
-        linear_map = self.feature_map.linear_map(question.waves)
+        linear_map = self.feature_map.linear_map
         total = np.zeros((linear_map.width, question.weights.shape[1]))
         for number, (rows, sizes) in enumerate(self._blocks()):
-            cells = self._cells(number, rows, waves=question.waves > 0)
+            cells = self._cells(number, rows)
             lengths = linear_map.lengths(self._block_lengths(number, cells, linear_map))
             each = np.ones(len(rows)) if sizes is None else np.repeat(sizes, sizes)
             longest = np.maximum(lengths, 1) * float(RESIDUAL_GRID**2) * each**2
@@ -156,10 +218,10 @@ class Contributions:
         """
 
         def block(number: int, rows: Ints, _: Ints | None) -> list[Singles]:
-            cells = self._cells(number, rows, waves=True)
-            good = self.feature_map.linear_map(LARGEST_WEIGHT).sound(cells)[:, None]
+            cells = self._cells(number, rows)
+            good = self.feature_map.linear_map.sound(cells)[:, None]
             cells = cells if good.all() else np.where(good, cells, 0.0)
-            seen = self._seen(number, rows, cells)
+            seen = self._encoded(number, rows)[1]
             own = [np.where(good, source(cells, seen), np.nan) for source in sources]
             return [logits.astype(np.float32) for logits in own]
 
@@ -198,17 +260,11 @@ class Contributions:
                     yield waiting.popleft().result()
             yield from (future.result() for future in waiting)
 
-    @property
-    def _block_rows(self) -> int:
-        """How many records a block has, unless a unit has more."""
-        return _ROWS
-
     def _blocks(self) -> Iterator[tuple[Ints, Ints | None]]:
         """Yield the rows of each block, and the sizes of its units."""
         if self._sizes is None:
-            rows = self._block_rows
-            for start in range(0, len(self._order), rows):
-                yield self._order[start : start + rows], None
+            for start in range(0, len(self._order), _ROWS):
+                yield self._order[start : start + _ROWS], None
             return
         ends = np.cumsum(self._sizes)
         unit = 0
@@ -218,41 +274,38 @@ class Contributions:
             yield self._order[start : ends[last - 1]], self._sizes[unit:last]
             unit = last
 
-    def _cells(self, number: int, rows: Ints, *, waves: bool) -> Floats:
-        found, _ = self._encoded(number, rows, waves=waves)
-        return np.asarray(self.feature_map.whole(found, waves=waves))
+    def _cells_of_columns(self) -> Array:
+        """Return one cell number a record and column; computed once."""
+        if self._columns is None:
+            assert self.grids is not None
+            with np.errstate(all="ignore"):  # no warning tells of a private cell
+                self._columns = cells_of(self._table, self.grids)
+        return self._columns
 
-    def _seen(self, number: int, rows: Ints, cells: Floats) -> Array:
-        """Return what trees see of records."""
-        return self._encoded(number, rows, waves=False)[1]
+    def _cells(self, number: int, rows: Ints) -> Floats:
+        found, _ = self._encoded(number, rows)
+        return np.asarray(self.feature_map.whole(found))
 
-    def _encoded(self, number: int, rows: Ints, *, waves: bool) -> tuple[Array, Array]:
-        """Return components, and what trees see; those that are kept have the waves."""
+    def _encoded(self, number: int, rows: Ints) -> tuple[Array, Array]:
+        """Return components, and what trees see."""
         kept = self._kept.get(number)
         if kept is not None:
             return kept
-        some = self._table.take(rows)
-        encoded = self.feature_map.encode(some, waves=waves)
+        encoded = self.feature_map.encode(self._table.take(rows))
         found = self.feature_map.components(encoded), self.feature_map.dense(encoded)
         size = sum(part.nbytes for part in found)
-        if waves and self._bytes + size <= self._most_bytes:
+        if self._bytes + size <= self._most_bytes:
             self._bytes += size
             self._kept[number] = found
         return found
 
     def _block_lengths(self, number: int, cells: Floats, linear_map: LinearMap) -> Ints:
-        """Return the lengths of each record's blocks; they are computed once, when all
-        blocks are there.
-        """
+        """Return the length of each record; computed once."""
         found = self._lengths.get(number)
         if found is None:
             found = linear_map.block_lengths(cells)
             self._lengths[number] = found
-        n = sum(weight > 0 for weight in linear_map.weights)
-        if n == found.shape[1]:
-            return found
-        # The waves were dropped since: they stand before the constant.
-        return np.concatenate((found[:, : n - 1], found[:, -1:]), axis=1)
+        return found
 
     def __repr__(self) -> str:
         return "Contributions()"

@@ -1,20 +1,22 @@
-"""Feature maps in the public points' own metric, with exact integers throughout.
+"""From canonical tables to a record's integers, in the metric of the pool.
 
-Blocks of features (linear values and codes, bins, texts, random Fourier features)
-become components in the public points' own metric. All of a record's integers are, to
-the last bit, a function of that record.
+A column is a scaled value and bins, or codes; texts and very many numbers are
+projected; families of Fourier features say what columns say together. Each of these is
+a piece. All of a record's integers are, to the last bit, a function of that record.
 """
 
 from __future__ import annotations
 
 import copy
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from mapl.arrays import Array, Floats, Ints
+from mapl.arrays import Array, Floats, Ints, Singles
 from mapl.features.columns import (
+    BINS,
     LARGEST_VALUE,
     UNIT,
     WIDE,
@@ -23,7 +25,15 @@ from mapl.features.columns import (
     one_hot,
     split,
 )
-from mapl.features.components import CONSTANT, ComponentMap, Components
+from mapl.features.components import (
+    CONSTANT,
+    GRID,
+    LARGEST,
+    LONGEST,
+    Codes,
+    ComponentMap,
+    Components,
+)
 from mapl.features.projections import (
     LARGEST_COMPONENT,
     TEXT_COMPONENTS,
@@ -31,70 +41,85 @@ from mapl.features.projections import (
     Projection,
     Words,
 )
-from mapl.privacy.linear_map import LARGEST_WEIGHT
+from mapl.features.ranks import (
+    COSINE,
+    FAMILIES,
+    OF_PROJECTIONS,
+    RankScore,
+    Waves,
+)
+from mapl.features.ranks import UNIT as SCORE
 from mapl.records.table import Table
 
-_TABLE = 2**12  # entries of a table of cosines
-_FINE_BITS = 4
-_FINE = 2**_FINE_BITS  # fractions of an entry
-_COSINE = 63  # integer steps of a cosine of 1
-WAVES, _FREQUENCIES = 400, (0.5, 2.0)
 _FEWEST_EACH = 10  # points for a column; where there are fewer, learned maps take half
+_MOST_PIECES = 60  # a Gram matrix of more would be mostly noise
+_MISSING = 2 * SCORE  # what a missing number is, beside a score of 0
 
 
-class Waves:
-    """Random Fourier features: cosines of integer phases, from a table.
+@dataclass(frozen=True)
+class Encoded:
+    """The integers of some records, in a form that takes little memory.
 
-    Phases are exact, so single precision serves where they are below 2^24 for every
-    record: ``farthest`` is the largest length that a record's integers can have.
+    Projections and scaled numbers as they are, codes and bins by number, cosines.
     """
 
-    def __init__(self, directions: Floats, phase: Floats, farthest: float) -> None:
-        self.directions, self.phase, self.farthest = directions, phase, farthest
-        longest = np.linalg.norm(directions, axis=0).max(initial=0.0)
-        small = longest * farthest + _TABLE * _FINE < 2**24
-        self._precision: Any = np.float32 if small else np.float64
-        self._directions = directions.astype(self._precision)
-        self._phase = phase.astype(self._precision)
+    projected: list[Array]
+    numbers: Array
+    codes: Array
+    bins: Array
+    waves: list[Array]
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """The component of a number: it is centred, and multiplied by a factor."""
+
+    centre: float
+    factor: float
 
     @classmethod
-    def of(
-        cls,
-        parts: list[Floats],
-        farthest: float,
-        frequency: float,
-        rng: np.random.Generator,
-    ) -> Waves:
-        """Draw directions; each part of the features has the same mean length."""
-        turn = _TABLE * _FINE / (2 * math.pi)
-        scale = math.sqrt(2 * frequency) * turn / math.sqrt(len(parts))
-        rows = []
-        for part in parts:
-            length = math.sqrt(((part - part.mean(axis=0)) ** 2).sum(axis=1).mean())
-            drawn = rng.normal(size=(part.shape[1], WAVES))
-            rows.append(np.rint(drawn * scale / max(length, 1.0)))
-        phase = np.rint(rng.uniform(0, _TABLE * _FINE, WAVES))
-        return cls(np.concatenate(rows), phase, farthest)
+    def of(cls, values: Array, share: float) -> Scaled:
+        """Take both from the pool; the mean square is ``share``."""
+        spread = float(values.std(dtype=np.float64))
+        factor = GRID * math.sqrt(share) / spread if spread > 0 else 0.0
+        centre = float(np.rint(values.mean(dtype=np.float64)))
+        farthest = float(np.abs(values - centre).max(initial=UNIT))
+        return cls(centre, min(factor, LONGEST / farthest))
 
-    def __call__(self, values: Floats) -> Array:
-        """Return the cosines of some records, as 8-bit integers."""
-        turned: Any = values.astype(self._precision) @ self._directions
-        turned += self._phase
-        places = turned.astype(np.int64 if turned.dtype == np.float64 else np.int32)
-        places >>= _FINE_BITS
-        places &= _TABLE - 1
-        return np.asarray(_COSINES[places])
+    n = 1
+
+    def __call__(self, values: Array) -> Array:
+        """Return the component of some records."""
+        found = np.rint((values.astype(np.float64) - self.centre) * self.factor)
+        return np.clip(found, -LARGEST, LARGEST).astype(np.int16)[:, None]
+
+    def kept(self, least: float) -> Any:
+        """Return which components `leading` keeps: a number is always used."""
+        del least
+        return np.ones(1, dtype=np.bool_)
+
+    def leading(self, least: float) -> Scaled:
+        """Return it."""
+        del least
+        return self
+
+    def pull(self, weights: Floats) -> Floats:
+        """Return the weight of the number for that of the component."""
+        return self.factor * weights
+
+    @property
+    def offset(self) -> Floats:
+        """What the component of 0 lacks."""
+        return np.array([self.centre * self.factor])
 
 
-_ANGLES = (np.arange(_TABLE) + 0.5) * 2 * math.pi / _TABLE
-_COSINES = np.rint(np.cos(_ANGLES) * _COSINE).astype(np.int8)
+Block = Scaled | Codes | Components
 
 
 class FeatureMap:
-    """From canonical tables to a record's integers, and the metric of their image.
+    """From canonical tables to components, and to the integers of a published model.
 
-    Fitted to public points, and to nothing else. ``rows`` are those of the points that
-    took no part in learned maps: metric and curvature come from them.
+    Fitted to a pool, and to nothing else.
     """
 
     def __init__(
@@ -102,158 +127,270 @@ class FeatureMap:
         columns: Columns,
         projection: ManyNumbers | None,
         texts: list[tuple[Words, Projection]],
+        ranks: list[RankScore],
         waves: list[Waves],
-        centre: Floats,
     ) -> None:
         self.columns, self.projection, self.texts = columns, projection, texts
-        self.waves, self.centre = waves, centre
-        self.blocks: list[Components] = []  # those of the waves last
+        self.ranks, self.waves = ranks, waves
+        self.blocks: list[Block] = []
+        self._block_pieces: list[int] = []
 
     @classmethod
-    def of(cls, public: Table, *, seed: int = 0) -> tuple[FeatureMap, Ints]:
-        """Fit a map to public points; return it, and the points for the metric."""
-        learned, rows = _halves(public)
-        half = public if len(rows) == len(public) else public.take(learned)
-        wide = is_wide(public)
-        columns = Columns.of(half, numbers=not wide)
-        projection = ManyNumbers.of(split(half)[0]) if wide else None
-        texts = []
-        for column in columns.free_texts(half):
+    def of(
+        cls,
+        pool: Table,
+        *,
+        seed: int = 0,
+        n_bins: int = BINS,
+        made_up: bool = False,
+    ) -> tuple[FeatureMap, Ints]:
+        """Fit a map to a pool; return it, and the points that took no part in learned
+        maps: metric and curvature come from these.
+        """
+        learned, rows = _halves(pool)
+        half = pool if len(rows) == len(pool) else pool.take(learned)
+        numbers, texts = split(half)
+        # Main directions of made-up records may be those of noise.
+        wide = is_wide(pool) and not made_up and ManyNumbers.say_most(numbers)
+        columns = Columns.of(half, numbers=not wide, n_bins=n_bins)
+        projection = ManyNumbers.of(numbers) if wide else None
+        projections = []
+        for column in columns.free_texts(texts):
             words = Words.of(column)
-            texts.append((words, Projection.of(words(column), TEXT_COMPONENTS)))
-        found = cls(columns, projection, texts, [], np.empty(0))
-        points = public if len(rows) == len(public) else public.take(rows)
-        parts = found._dense_parts(points)
-        rng = np.random.default_rng(seed)
-        farthest = found.farthest
-        # What words say adds up: waves of them would be noise.
-        frequencies = () if texts else _FREQUENCIES
-        found.waves = [Waves.of(parts, farthest, f, rng) for f in frequencies]
+            projected = Projection.of(words(column), TEXT_COMPONENTS)
+            projections.append((words, projected))
+        ranks = [] if wide else [RankScore.of(column) for column in numbers.T]
+        found = cls(columns, projection, projections, ranks, [])
+        points = pool if len(rows) == len(pool) else pool.take(rows)
+        found._draw_waves(points, np.random.default_rng(seed))
         found._take_metric(found.encode(points))
         return found, rows
 
-    def _take_metric(self, points: list[Array]) -> None:
-        blocks = self._expanded(points)
-        means = [b.mean(axis=0, dtype=np.float64) for b in blocks]
-        self.centre = np.rint(np.concatenate(means))
-        self.blocks = [
-            Components.of(block, farthest)
-            for block, farthest in zip(blocks, self._farthest(), strict=True)
-        ]
+    def _draw_waves(self, pool: Table, rng: np.random.Generator) -> None:
+        encoded = self.encode(pool)
+        integers = self._coordinates(split(pool)[0], encoded)
+        groups, start = [], 0
+        if self.projection is not None:
+            groups.append(np.arange(self.projection.n_components))
+            start = self.projection.n_components
+        for _ in self.ranks:
+            groups.append(np.arange(start, start + 2))
+            start += 2
+        for size in self.columns.code_sizes:
+            groups.append(np.arange(start, start + size))
+            start += size
+        families = FAMILIES if self.projection is None else OF_PROJECTIONS
+        if groups:
+            self.waves = [
+                Waves.of(integers, groups, self.farthest, family, rng)
+                for family in families
+            ]
 
-    def _farthest(self) -> list[float]:
-        """Return the largest length that each block of integers can have."""
-        sizes = self.columns.bin_sizes
-        bins = [UNIT * math.sqrt(len(sizes))] if sizes else []
-        waves = [_COSINE * math.sqrt(wave.directions.shape[1]) for wave in self.waves]
-        return [*[self.farthest] * self._n_parts, *bins, *waves]
+    def _coordinates(self, numbers: Any, encoded: Encoded) -> Array:
+        """Return the integers that cosines are of: projected numbers, or scores of
+        ranks and whether they are missing; and codes.
+        """
+        parts = encoded.projected[:1] if self.projection is not None else []
+        for rank, values in zip(
+            self.ranks, numbers.T if self.ranks else (), strict=True
+        ):
+            parts.append(rank(values)[:, None])
+            parts.append(np.where(np.isnan(values), _MISSING, 0)[:, None])
+        parts.append(one_hot(encoded.codes, self.columns.code_sizes) * (SCORE / UNIT))
+        return np.concatenate(parts, axis=1, dtype=np.float32, casting="unsafe")
 
-    @property
-    def _n_parts(self) -> int:
-        """How many blocks stand before the bins."""
-        linear = bool(self.columns.numbers or self.columns.codes)
-        return len(self.texts) + (self.projection is not None) + linear
+    def _take_metric(self, pool: Encoded) -> None:
+        """Cut a record into blocks, and each into components; a column's blocks are one
+        piece.
+        """
+        blocks: list[tuple[Block, int]] = []
+        for part in pool.projected:
+            blocks.append((Components.of(part, self.farthest), len(blocks)))
+        piece, sizes = len(blocks), iter(self.columns.bin_sizes)
+        n_columns = len(self.columns.numbers) + len(self.columns.codes)
+        bins, n_binned = iter(pool.bins.T), max(1, pool.bins.shape[1])
+        for column, values in zip(self.columns.numbers, pool.numbers.T, strict=True):
+            blocks.append((Scaled.of(values, 1 / n_columns), piece))
+            if column.n_bins:
+                codes = Codes.of(next(bins), next(sizes), UNIT, 1 / n_binned)
+                blocks.append((codes, piece))
+            piece += 1
+        for values, size in zip(pool.codes.T, self.columns.code_sizes, strict=True):
+            blocks.append((Codes.of(values, size, UNIT, 1 / n_columns), piece))
+            piece += 1
+        for part, wave in zip(pool.waves, self.waves, strict=True):
+            longest = COSINE * math.sqrt(wave.n)
+            blocks.append((Components.of(part, longest), piece))
+            piece += 1
+        self.blocks = [block for block, _ in blocks]
+        # Neighbouring columns share a piece where there are very many.
+        share = max(1, math.ceil(piece / _MOST_PIECES))
+        self._block_pieces = [number // share for _, number in blocks]
 
-    def with_waves(self, n: int) -> FeatureMap:
-        """Return the map with the leading components of the waves alone."""
-        found, start = copy.copy(self), len(self.blocks) - len(self.waves)
-        leading = [block.first(n) for block in self.blocks[start:]]
-        found.blocks = [*self.blocks[:start], *leading]
+    def leading(self, least: float) -> FeatureMap:
+        """Return the map with the components alone whose mean square is ``least``."""
+        found = copy.copy(self)
+        found.blocks = [block.leading(least) for block in self.blocks]
         return found
+
+    def kept(self, least: float) -> Any:
+        """Return which components `leading` keeps."""
+        return np.concatenate([block.kept(least) for block in self.blocks])
 
     # A record's integers ---------------------------------------------------------
 
-    def encode(self, table: Table, *, waves: bool = True) -> list[Array]:
-        """Return the integers of some records in a form that takes little memory:
-        scaled values and components, bins by number, waves.
-        """
+    def encode(self, table: Table) -> Encoded:
+        """Return the integers of some records."""
         with np.errstate(all="ignore"):  # no warning tells of a private cell
-            dense = self._dense_parts(table)
-            codes = self.columns.bins(table).astype(np.int16)
-            joined = np.concatenate(dense, axis=1)
-            found = [wave(joined) for wave in self.waves] if waves else []
-        return [*(part.astype(np.int16) for part in dense), codes, *found]
-
-    def cells(self, encoded: list[Array]) -> Array:
-        """Return the centred integers in single precision, with a 1 at the end."""
-        blocks = [*self._expanded(encoded), np.ones((len(encoded[0]), 1))]
-        cells = np.concatenate(blocks, axis=1, dtype=np.float32, casting="unsafe")
-        cells[:, :-1] -= self.centre.astype(np.float32)
-        return cells
-
-    def dense(self, encoded: list[Array]) -> Array:
-        """Return the first of `cells` alone: scaled values, codes and components."""
-        parts = encoded[: self._n_parts]
-        cells = np.concatenate(parts, axis=1, dtype=np.float32, casting="unsafe")
-        return cells - self.centre[: cells.shape[1]].astype(np.float32)
-
-    def components(self, encoded: list[Array]) -> Array:
-        """Return the components of some records, block by block."""
-        parts = zip(self.blocks, self._expanded(encoded), strict=False)
-        return np.concatenate([block(part) for block, part in parts], axis=1)
-
-    def whole(self, components: Array, *, waves: bool = True) -> Floats:
-        """Return components as float64, with the constant at the end."""
-        n = components.shape[1] if waves else self.n_additive
-        found = np.empty((len(components), n + 1))
-        found[:, :n] = components[:, :n]
-        found[:, n] = CONSTANT
+            numbers, texts = split(table)
+            projected = []
+            if self.projection is not None:
+                projected.append(self.projection(numbers))
+            columns = self.columns.free_texts(texts)
+            for (words, projection), column in zip(self.texts, columns, strict=True):
+                projected.append(projection(words(column)))
+            own = numbers if self.columns.numbers else np.empty((len(table), 0))
+            found = Encoded(
+                [part.astype(np.int16) for part in projected],
+                self.columns.scaled(own).astype(np.int16),
+                self.columns.coded(texts, len(table)).astype(np.int16),
+                self.columns.bins(own).astype(np.int16),
+                [],
+            )
+            if self.waves:
+                integers = self._coordinates(numbers, found)
+                found.waves.extend(wave(integers) for wave in self.waves)
         return found
 
-    def linear_map(self, waves: int) -> ComponentMap:
-        """Return the weights of the blocks, the waves with so many quarters."""
-        n = len(self.blocks) - len(self.waves)
-        weights = [LARGEST_WEIGHT] * n + [waves] * len(self.waves) + [LARGEST_WEIGHT]
-        return ComponentMap([*(block.n for block in self.blocks), 1], weights)
+    def components(self, encoded: Encoded) -> Array:
+        """Return the components of some records, piece by piece."""
+        columns = self._columns_of(encoded)
+        pairs = zip(self.blocks, columns, strict=True)
+        n = len(encoded.numbers)
+        found = np.empty((n, self.n_components), dtype=np.int16)
+        start = 0
+        for block, values in pairs:
+            found[:, start : start + block.n] = block(values)
+            start += block.n
+        return found
 
-    def cell_weights(self, weights: Floats) -> Floats:
-        """Return the weights of `cells` for those of components and the constant."""
-        ends = np.cumsum([block.n for block in self.blocks])
-        parts = np.split(weights[:-1], ends[:-1])
-        pulled = [b.pull(part) for b, part in zip(self.blocks, parts, strict=True)]
-        return np.concatenate([*pulled, CONSTANT * weights[-1:]])
+    def _columns_of(self, encoded: Encoded) -> list[Array]:
+        """Return what each block is made from."""
+        found, bins = list(encoded.projected), iter(encoded.bins.T)
+        for column, values in zip(self.columns.numbers, encoded.numbers.T, strict=True):
+            found += [values, next(bins)] if column.n_bins else [values]
+        return [*found, *encoded.codes.T, *encoded.waves]
+
+    def whole(self, components: Array) -> Floats:
+        """Return components as float64, with the constant at the end."""
+        found = np.empty((len(components), self.n_components + 1))
+        found[:, :-1] = components
+        found[:, -1] = CONSTANT
+        return found
+
+    @property
+    def n_components(self) -> int:
+        """How many components a record has, without the constant."""
+        return sum(block.n for block in self.blocks)
+
+    @property
+    def pieces(self) -> list[slice]:
+        """The components of each piece; the constant is the last."""
+        ends = np.cumsum([0, *(block.n for block in self.blocks), 1])
+        of = np.array([*self._block_pieces, -1])
+        starts = ends[np.flatnonzero(np.append(True, of[1:] != of[:-1]))].tolist()
+        return [
+            slice(a, b) for a, b in zip(starts, [*starts[1:], ends[-1]], strict=True)
+        ]
 
     @property
     def n_additive(self) -> int:
-        """How many components are not of waves; the constant comes last."""
-        without = self.blocks[: len(self.blocks) - len(self.waves)]
-        return sum(block.n for block in without)
+        """How many components are not of cosines."""
+        return sum(b.n for b in self.blocks[: len(self.blocks) - len(self.waves)])
+
+    @property
+    def linear_map(self) -> ComponentMap:
+        """How sums of components become what is published: as they are."""
+        return ComponentMap(self.n_components + 1)
+
+    # The published model ---------------------------------------------------------
+
+    def cells(self, encoded: Encoded) -> Singles:
+        """Return a record's integers in single precision, with a 1 at the end:
+        projections, scaled numbers, codes, bins, cosines.
+        """
+        n = len(encoded.numbers)
+        parts = [
+            *encoded.projected,
+            encoded.numbers,
+            one_hot(encoded.codes, self.columns.code_sizes),
+            one_hot(encoded.bins, self.columns.bin_sizes),
+            *encoded.waves,
+            np.ones((n, 1)),
+        ]
+        return np.concatenate(parts, axis=1, dtype=np.float32, casting="unsafe")
+
+    def dense(self, encoded: Encoded) -> Singles:
+        """Return the first of `cells` alone, which trees see."""
+        codes = one_hot(encoded.codes, self.columns.code_sizes)
+        parts = [*encoded.projected, encoded.numbers, codes]
+        return np.concatenate(parts, axis=1, dtype=np.float32, casting="unsafe")
+
+    def cell_weights(self, weights: Floats) -> Floats:
+        """Return the weights of `cells` for those of components and the constant."""
+        parts: dict[str, list[Floats]] = {
+            k: [] for k in ("part", "number", "code", "bin", "wave")
+        }
+        constant, start = CONSTANT * weights[-1], 0
+        kinds = self._kinds
+        for block, kind in zip(self.blocks, kinds, strict=True):
+            own = weights[start : start + block.n]
+            pulled = block.pull(own)
+            parts[kind].append(pulled.reshape(-1, weights.shape[1]))
+            constant = constant - block.offset @ own
+            start += block.n
+        found = [w for listed in parts.values() for w in listed]
+        return np.concatenate([*found, constant[None, :]])
+
+    @property
+    def _kinds(self) -> list[str]:
+        """What each block is made from."""
+        found = ["part"] * (len(self.texts) + (self.projection is not None))
+        for column in self.columns.numbers:
+            found += ["number", "bin"] if column.n_bins else ["number"]
+        return [
+            *found,
+            *["code"] * len(self.columns.codes),
+            *["wave"] * len(self.waves),
+        ]
+
+    @property
+    def n_cells(self) -> int:
+        """How many integers `cells` has for a record."""
+        waves = sum(wave.n for wave in self.waves)
+        return self.n_dense + sum(self.columns.bin_sizes) + waves + 1
 
     @property
     def n_dense(self) -> int:
-        """How many of a record's integers are scaled values, codes and components."""
-        width = len(self.columns.numbers) + sum(c.n_codes for c in self.columns.codes)
+        """How many of them trees see."""
         n = 0 if self.projection is None else self.projection.n_components
-        return width + n + sum(projection.n_components for _, projection in self.texts)
+        n += sum(projection.n_components for _, projection in self.texts)
+        return n + len(self.columns.numbers) + sum(self.columns.code_sizes)
+
+    @property
+    def n_coordinates(self) -> int:
+        """How many integers cosines are of."""
+        n = 0 if self.projection is None else self.projection.n_components
+        return n + 2 * len(self.ranks) + sum(self.columns.code_sizes)
 
     @property
     def farthest(self) -> float:
-        """The largest length that a record's scaled values and components can have."""
-        codes = self.columns.codes
-        squares = LARGEST_VALUE**2 * len(self.columns.numbers) + UNIT**2 * len(codes)
+        """The largest length that projections, or what cosines are of, can have."""
+        codes, numbers = self.columns.codes, self.columns.numbers
+        squares = LARGEST_VALUE**2 * len(numbers) + UNIT**2 * len(codes)
         n = 0 if self.projection is None else self.projection.n_components
         n += sum(projection.n_components for _, projection in self.texts)
         return math.sqrt(squares + LARGEST_COMPONENT**2 * n)
-
-    def _dense_parts(self, table: Table) -> list[Floats]:
-        """Return scaled numbers and codes or their components, and those of texts."""
-        parts = []
-        if self.projection is not None:
-            parts.append(self.projection(split(table)[0]))
-        if self.columns.numbers or self.columns.codes:
-            parts.append(self.columns.linear(table))
-        for (words, projection), column in zip(
-            self.texts, self.columns.free_texts(table), strict=True
-        ):
-            parts.append(projection(words(column)))
-        return parts
-
-    def _expanded(self, encoded: list[Array]) -> list[Array]:
-        """Return bins as one-hot codes; no block where there are none."""
-        place = self._n_parts
-        sizes = self.columns.bin_sizes
-        bins = [one_hot(encoded[place], sizes)] if sizes else []
-        return [*encoded[:place], *bins, *encoded[place + 1 :]]
 
 
 def is_wide(table: Table) -> bool:
@@ -262,13 +399,13 @@ def is_wide(table: Table) -> bool:
     return sum(c.kind not in ("text", "category") for c in types) > WIDE
 
 
-def _halves(public: Table) -> tuple[Ints, Ints]:
+def _halves(pool: Table) -> tuple[Ints, Ints]:
     """Return the points that learned maps are fitted to, and those for the metric: all
     for both, unless there are few points for so many columns or words.
     """
-    everything = np.arange(len(public))
-    many = is_wide(public) and len(public) < _FEWEST_EACH * len(public.schema.columns)
-    _, texts = split(public, numbers=False)
-    if len(public) >= 20 and (many or any(map(is_free_text, texts))):
+    everything = np.arange(len(pool))
+    many = is_wide(pool) and len(pool) < _FEWEST_EACH * len(pool.schema.columns)
+    _, texts = split(pool, numbers=False)
+    if len(pool) >= 20 and (many or any(map(is_free_text, texts))):
         return everything[::2], everything[1::2]
     return everything, everything

@@ -10,14 +10,16 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from mapl.arrays import Array, Singles, n_rows
 from mapl.errors import CertificateError
 from mapl.features.columns import CodeColumn, Columns, NumberColumn
-from mapl.features.maps import WAVES, FeatureMap, Waves
+from mapl.features.maps import FeatureMap
 from mapl.features.projections import ManyNumbers, Projection, Words
+from mapl.features.ranks import RankScore, Waves
 from mapl.records.columns import KINDS
 from mapl.records.schema import Column, Schema
 from mapl.records.table import canonical_table
 
 _ROWS = 2**13  # that are encoded at a time
 _MOST_EDGES = 2**14
+_MOST_WAVES = 2**12
 _CONTAINERS = ("pandas", "polars", "series", "texts", "array", "sparse")
 
 
@@ -71,9 +73,11 @@ def to_plain(feature_map: FeatureMap, schema: Schema) -> dict[str, Any]:
             [name, column.kind, list(column.categories)]
             for name, column in schema.columns.items()
         ],
-        "means": np.array([c.mean for c in columns.numbers]),
-        "scales": np.array([c.scale for c in columns.numbers]),
+        "numbers": np.array(
+            [[c.low, c.high, c.mean, c.scale] for c in columns.numbers]
+        ),
         "edges": [c.edges for c in columns.numbers],
+        "ranks": [[r.knots, r.scores] for r in feature_map.ranks],
         "codes": [list(c.values) for c in columns.codes],
         "free": list(columns.free),
         "many": None
@@ -89,7 +93,6 @@ def to_plain(feature_map: FeatureMap, schema: Schema) -> dict[str, Any]:
             for w, p in feature_map.texts
         ],
         "waves": [[w.directions, w.phase] for w in feature_map.waves],
-        "centre": feature_map.centre,
     }
 
 
@@ -112,10 +115,8 @@ def from_plain(plain: dict[str, Any]) -> tuple[FeatureMap, Schema]:
         )
         columns = Columns(
             [
-                NumberColumn(float(m), float(s), _edges(e))
-                for m, s, e in zip(
-                    plain["means"], plain["scales"], plain["edges"], strict=True
-                )
+                _number_column(places, edges)
+                for places, edges in zip(plain["numbers"], plain["edges"], strict=True)
             ],
             [CodeColumn(tuple(map(str, values))) for values in plain["codes"]],
             [bool(free) for free in plain["free"]],
@@ -124,16 +125,11 @@ def from_plain(plain: dict[str, Any]) -> tuple[FeatureMap, Schema]:
             columns,
             _many(plain["many"], len(schema.columns)),
             [_texts(*parts) for parts in plain["texts"]],
+            [_rank(*parts) for parts in plain["ranks"]],
             [],
-            _numbers(plain["centre"]),
         )
-        width = found.n_dense
-        found.waves = [
-            Waves(_matrix(d, width, WAVES), _vector(p, WAVES), found.farthest)
-            for d, p in plain["waves"]
-        ]
-        bins = sum(columns.bin_sizes)
-        _require(len(found.centre) == width + bins + WAVES * len(found.waves))
+        _require(len(found.ranks) in (len(columns.numbers), 0))
+        found.waves = [_waves(found, *parts) for parts in plain["waves"]]
     except CertificateError:
         raise
     except Exception as error:  # it may come from a stranger
@@ -151,6 +147,24 @@ def _many(parts: Any, width: int) -> ManyNumbers | None:
     _require(n <= width)
     projection = Projection(_matrix(directions, n), float(divisor))
     return ManyNumbers(_vector(mean, n), _vector(scale, n), projection)
+
+
+def _number_column(places: Any, edges: Any) -> NumberColumn:
+    low, high, mean, scale = _vector(places, 4).tolist()
+    return NumberColumn(low, high, mean, scale, _edges(edges))
+
+
+def _rank(knots: Any, scores: Any) -> RankScore:
+    found = _edges(knots)
+    _require(len(found) > 0)
+    return RankScore(found, _vector(scores, len(found)))
+
+
+def _waves(feature_map: FeatureMap, directions: Any, phase: Any) -> Waves:
+    n = len(_numbers(phase))
+    _require(n <= _MOST_WAVES)
+    matrix = _matrix(directions, feature_map.n_coordinates, n)
+    return Waves(matrix, _numbers(phase), feature_map.farthest)
 
 
 def _texts(

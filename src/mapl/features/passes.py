@@ -6,6 +6,7 @@ it makes no difference where, or in which order, records are read.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,10 +15,14 @@ import numpy as np
 from mapl.arrays import Ints
 from mapl.features.contributions import ONE, Source
 from mapl.privacy.gradients import RESIDUAL_GRID
-from mapl.privacy.linear_map import LinearMap
 from mapl.privacy.moments import sum_of_blocks
-from mapl.privacy.pairs import bounded_pair_sum
-from mapl.privacy.questions import PairQuestion, Question, StackQuestion
+from mapl.privacy.pairs import PairBlock, bounded_pair_sum
+from mapl.privacy.questions import (
+    CopulaQuestion,
+    GramQuestion,
+    Question,
+    StackQuestion,
+)
 
 COUNT_LENGTH = RESIDUAL_GRID**2  # squared: a 1, times the map of constants
 
@@ -52,16 +57,11 @@ class Gradient:
 
     question: Question
 
-    def linear_map(self, feature_map: Any) -> LinearMap:
-        """Return how the sum becomes what is published."""
-        found: LinearMap = feature_map.linear_map(self.question.waves)
-        return found
-
     def total(self, records: Any) -> Ints:
         """Return the sum of cells times residuals."""
         return sum_of_blocks(
             records.gradients(self.question),
-            self.linear_map(records.feature_map),
+            records.feature_map.linear_map,
             columns=self.question.weights.shape[1],
             squared_length=self.question.squared_length,
             grouped=records.grouped,
@@ -90,15 +90,14 @@ class Stacking:
 class Labels:
     """The features of each class, where labels alone are private."""
 
-    waves: int
     columns: int
     squared_length: int
 
     def total(self, records: Any) -> Ints:
         """Return the sum of cells times label codes."""
         return sum_of_blocks(
-            records.label_codes(self.waves, self.columns, RESIDUAL_GRID),
-            records.feature_map.linear_map(self.waves),
+            records.label_codes(self.columns, RESIDUAL_GRID),
+            records.feature_map.linear_map,
             columns=self.columns,
             squared_length=self.squared_length,
             labels_only=True,
@@ -113,8 +112,7 @@ class Histograms:
 
     def total(self, records: Any) -> Ints:
         """Return all counts, one column after the other."""
-        counts, _ = records.histograms(self.sizes)
-        return np.concatenate(counts)
+        return np.concatenate(records.histograms(self.sizes))
 
     def split(self, total: Ints) -> list[Ints]:
         """Return the counts of each column."""
@@ -122,16 +120,43 @@ class Histograms:
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """How the pieces of a step go together."""
+class Copula:
+    """How columns go together."""
 
-    question: PairQuestion
+    question: CopulaQuestion
 
     def total(self, records: Any) -> Ints:
-        """Return the sum of q z z' over the records."""
-        n_pieces = len(records.feature_map.sizes)
-        total = np.zeros((n_pieces, n_pieces), dtype=np.int64)
-        limit, grouped = self.question.squared_length, records.grouped
-        for block in records.pairs(self.question):
-            total += bounded_pair_sum(block, limit, grouped=grouped)
-        return total
+        """Return the sum of z z' over the records."""
+        return _total_of_pairs(records.scores(self.question), self.question, records)
+
+
+@dataclass(frozen=True)
+class Gram:
+    """How the pieces of a step go together."""
+
+    question: GramQuestion
+
+    def total(self, records: Any) -> Ints:
+        """Return the sum of q z z' over the records and classes."""
+        return _total_of_pairs(records.pieces(self.question), self.question, records)
+
+
+def _total_of_pairs(
+    blocks: Iterator[PairBlock],
+    question: CopulaQuestion | GramQuestion,
+    records: Any,
+) -> Ints:
+    size = _entries(question, records)
+    total = np.zeros((size, size), dtype=np.int64)
+    for block in blocks:
+        total += bounded_pair_sum(
+            block, question.squared_length, grouped=records.grouped
+        )
+    return total
+
+
+def _entries(question: CopulaQuestion | GramQuestion, records: Any) -> int:
+    """Return how many entries each vector has: also where there are no records."""
+    if isinstance(question, CopulaQuestion):
+        return len(question.columns)
+    return len(records.feature_map.pieces)

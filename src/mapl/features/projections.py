@@ -16,6 +16,7 @@ from mapl.arrays import Array, Floats
 
 COMPONENTS = 60  # of numbers
 TEXT_COMPONENTS = 200
+_MOST = 0.6  # of the variance, in the leading directions
 _FINE = 2**12  # integer steps of a direction's entry of 1
 _WORD_UNIT = 2**10  # of a text's vector of length 1
 _MOST_WORDS = 20_000
@@ -74,6 +75,17 @@ class ManyNumbers:
     def n_components(self) -> int:
         """How many components there are."""
         return self.projection.n_components
+
+    @staticmethod
+    def say_most(public: Any) -> bool:
+        """Whether a few directions hold most of what the columns hold, as those of
+        images and of words do: else columns are better taken one by one.
+        """
+        if hasattr(public, "tocsr"):
+            return True
+        scaled = _scaled(public, *_places(public))
+        values = np.linalg.eigvalsh(np.cov(scaled.T))[::-1]
+        return bool(values[:COMPONENTS].sum() >= _MOST * values.sum())
 
     @classmethod
     def of(cls, public: Any) -> ManyNumbers:

@@ -98,18 +98,6 @@ class Sketch:
     class_counts: Floats
     sigma: float
 
-    def draw(self, n: int, rng: np.random.Generator, *, missing: bool = True) -> Array:
-        """Return cells of made-up records whose columns are independent; with or
-        without missing values, which have the last cell.
-        """
-        columns = []
-        for whole in self.shares:
-            share = whole if missing or whole[-1] >= 1 else _without_last(whole)
-            places = (np.arange(n) + rng.random(n)) / n
-            found = np.searchsorted(np.cumsum(share), rng.permutation(places))
-            columns.append(np.minimum(found, len(share) - 1))
-        return np.stack(columns, axis=1)
-
 
 def drawn_table(
     schema: Schema, grids: list[Grid | None], cells: Array, rng: np.random.Generator
@@ -121,11 +109,6 @@ def drawn_table(
         columns.append(drawn_column(grid, column.kind, own, rng))
         used += grid is not None
     return Table(schema, columns, np.ones(len(cells), dtype=np.bool_))
-
-
-def _without_last(share: Floats) -> Floats:
-    kept = np.append(share[:-1], 0.0)
-    return np.asarray(kept / kept.sum())
 
 
 def _root(n: int) -> Ints:

@@ -490,7 +490,7 @@ def _folder() -> Path:
 def _is_private(folder: Path) -> bool:
     """Whether a folder belongs to this user, who alone may write to it."""
     found = folder.lstat()
-    return found.st_uid == os.getuid() and not found.st_mode & 0o77
+    return found.st_uid == os.getuid() and not found.st_mode & 0o22
 
 
 def _namespace() -> str:

@@ -8,129 +8,84 @@ true labels: teachers who know nothing new change nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mapl.arrays import Array, Floats, Integers, Ints
 from mapl.features.contributions import Source
-from mapl.methods.moments import (
-    MomentsFit,
-    PublicMap,
-    Regression,
-    Spending,
-    published_model,
-    stacked,
-)
-from mapl.methods.published import Published
 from mapl.methods.votes import Panel
-from mapl.planning.choice import CALIBRATION, COUNT, VOTES
-from mapl.planning.settings import Setting
+from mapl.planning.choice import CALIBRATION, VOTES
 from mapl.privacy.questions import SoftQuestion
 from mapl.privacy.soft_dissent import GRID, expected_price, on_grid
 from mapl.records.private import PrivateRecords
 from mapl.records.table import Table
-from mapl.release.account import Account
-from mapl.release.sums import Summer
 from mapl.scale.records import StreamedRecords
 from mapl.student.corrections import Corrections
 from mapl.student.stacking import Stack, stacked_probabilities
 from mapl.teachers.voting import Checkpoints
+
+if TYPE_CHECKING:
+    from mapl.methods.moments import Regression, SumsFit
+    from mapl.methods.pool import PublicMap
 
 _MOST_POINTS = 1000  # that teachers are asked about
 _MARGIN = 1.5  # of a teacher's stock over what public teachers pay
 _LEAST_DEVIATION = 0.02  # from the guess, that teachers can pay for
 
 
-def learn_by_both(
-    panel: Panel,
-    private: PrivateRecords | StreamedRecords,
-    table: Table,
-    public: PublicMap,
-    account: Account,
-    setting: Setting,
-    *,
-    classes: Array,
-    n_records: int | None,
-    class_weight: str | Mapping[Any, float] | None = None,
-    n_threads: int = 1,
-) -> Published:
-    """Publish a model of moments, corrected by teachers where labels bear them out."""
-    asked = Asked.some(public.table, public.dense_cells, account.seed)
-    with account.checkpoints() as kept:
-        shares = asked.votes(panel, private, classes, account.seed, kept)
-        fit = MomentsFit(
-            *(private, public, account, setting),
-            n_classes=len(classes),
-            n_threads=n_threads,
-        )
-        counts = fit.count(n_records, COUNT)
-        found = fit.regress(counts, 1 - COUNT - CALIBRATION - VOTES)
-        noted = float(counts.sum()), fit.summer, fit.spending
-        stack, forest = hear_teachers(panel, shares, asked, found, *noted, classes)
-    spending = fit.spending.steps
-    return published_model(
-        *(fit.public, table, found, stack, classes, class_weight, spending),
-        forest=forest,
-    )
-
-
 @dataclass(frozen=True)
-class Asked:
-    """Public points, and which of them teachers are asked about.
+class Heard:
+    """Which points of the pool teachers were asked about, and what they say: private.
 
     ``features`` are those of all points, as trees see them.
     """
 
+    panel: Panel
     points: Table
-    features: Any
     rows: Ints
+    shares: Integers
+    features: Any = None
 
     @classmethod
-    def some(cls, table: Table, features: Any, seed: int) -> Asked:
-        """Choose points to ask about: more points would each have more noise."""
-        order = np.random.default_rng(seed).permutation(len(table))
-        rows = np.sort(order[:_MOST_POINTS])
-        return cls(table.take(rows), features, rows)
-
-    def votes(
-        self,
+    def of(
+        cls,
         panel: Panel,
+        pool: Table,
         private: PrivateRecords | StreamedRecords,
         classes: Array,
         seed: int,
         kept: Checkpoints | None,
-    ) -> Integers:
-        """Return the teachers' probabilities. Private."""
-        return panel.votes(private, self.points, classes, seed, kept, soft=True)
+    ) -> Heard:
+        """Ask about some points: more of them would each have more noise."""
+        order = np.random.default_rng(seed).permutation(len(pool))
+        rows = np.sort(order[:_MOST_POINTS])
+        points = pool.take(rows)
+        shares = panel.votes(private, points, classes, seed, kept, soft=True)
+        return cls(panel, points, rows, shares)
+
+    def at(self, pool: PublicMap) -> Heard:
+        """Return it with the features of the points."""
+        return replace(self, features=pool.dense_cells)
 
 
 def hear_teachers(
-    panel: Panel,
-    shares: Integers,
-    asked: Asked,
-    found: Regression,
-    n_records: float,
-    summer: Summer,
-    spending: Spending,
-    classes: Array,
+    fit: SumsFit, heard: Heard, found: Regression, n_records: float, classes: Array
 ) -> tuple[Stack, Corrections]:
     """Publish what teachers say beyond a model; return what it adds, and how to weigh
     that against the labels.
     """
-    own, seed = found.logits[asked.rows], summer.account.seed
+    own, seed = found.logits[heard.rows], fit.summer.account.seed
     expected = stacked_probabilities([own], np.ones(1), np.zeros(len(classes)))
-    question = _question(panel, asked.points, expected, n_records, classes, seed)
-    question, noisy = summer.soft_votes(shares, question)
-    spending.note(noisy.total.size, question.part)
+    question = _question(heard.panel, heard.points, expected, n_records, classes, seed)
+    question, noisy = fit.summer.soft_votes(heard.shares, question)
+    fit.spending.note(noisy.total.size, question.part)
     said = noisy.total - expected
-    forest = Corrections.of(asked.features[asked.rows], own, said, noisy.sigma)
+    forest = Corrections.of(heard.features[heard.rows], own, said, noisy.sigma)
     sources = [found.source(), _source(found, forest)]
-    logits = [found.logits, forest.logits(asked.features, found.logits)]
-    stack = stacked(summer, spending, sources, logits, n_records, CALIBRATION)
-    return stack, forest
+    logits = [found.logits, forest.logits(heard.features, found.logits)]
+    return fit.stacked(sources, logits, n_records, CALIBRATION), forest
 
 
 def _question(

@@ -1,13 +1,16 @@
-"""Records speak for themselves: noisy sums, a few Newton steps, a linear model.
+"""One fit: counts and copula, pool, features, steps, votes, calibration, model.
 
-Proof: docs/proofs/Moments.md
+Every record speaks for itself, in noisy sums. What one sum asks depends on what was
+published before. Proofs: docs/proofs/Moments.md, docs/proofs/Sketch.md,
+docs/proofs/Copula.md, docs/proofs/Gram.md
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -15,92 +18,64 @@ import numpy as np
 from sklearn.pipeline import make_pipeline
 
 from mapl.arrays import Array, Floats
-from mapl.errors import ParameterError
+from mapl.errors import ParameterError, one_of
 from mapl.features.components import GRID
-from mapl.features.contributions import Contributions, Source, linear_source
-from mapl.features.maps import FeatureMap
+from mapl.features.contributions import Source, linear_source
+from mapl.features.copula import Copula, CopulaForm, independent
+from mapl.features.grids import Grid
 from mapl.features.model import PublicFeatures
+from mapl.features.sketch import Sketch, SketchForm
+from mapl.learners import seed_of
+from mapl.ledger.budget import releases
+from mapl.methods.both import Heard, hear_teachers
+from mapl.methods.pool import Outline, PublicMap
 from mapl.methods.published import Published
-from mapl.planning.choice import CALIBRATION, COUNT
+from mapl.methods.votes import Panel
+from mapl.planning.choice import (
+    CALIBRATION,
+    COPULA,
+    COUNT,
+    LEAST_SIGNAL,
+    SKETCH,
+    SKETCHED_TOGETHER,
+    VOTES,
+    moments_setting,
+)
 from mapl.planning.settings import Setting
+from mapl.privacy.events import Event
 from mapl.privacy.gradients import RESIDUAL_GRID, WEIGHT_GRID
-from mapl.privacy.linear_map import LARGEST_WEIGHT
-from mapl.privacy.moments import MOST_RECORDS_EACH
 from mapl.privacy.questions import Question
 from mapl.progress import Progress
-from mapl.records.private import PrivateRecords
+from mapl.records.dictionary import Dictionary
+from mapl.records.labels import classes_and_codes
+from mapl.records.private import PrivateRecords, private_records
 from mapl.records.table import Table
-from mapl.release.account import Account
+from mapl.release.account import Account, open_account
 from mapl.release.sums import Summer
 from mapl.scale.records import StreamedRecords
-from mapl.scale.sums import ContributionForm, StreamedContributions
+from mapl.scale.sums import contributions
 from mapl.student.corrections import Corrections
 from mapl.student.linear import LinearModel, class_logits
-from mapl.student.newton import NewtonSteps, Points, n_steps, wave_components
 from mapl.student.stacking import Stack
+from mapl.student.steps import (
+    NewtonSteps,
+    gram_share,
+    n_bins,
+    n_steps,
+    signal_of,
+)
+from mapl.teachers.voting import Checkpoints
 
-_MOST_POINTS = 12_000  # that curvature and metric are computed from
-_ROWS = 2**12  # that are encoded at a time
 _LABEL_STEPS = 6  # where labels alone are private: they cost nothing
 _LABEL_CUT = 0.02  # of all length: what features exceed their bound by
-
-
-@dataclass(frozen=True)
-class PublicMap:
-    """A feature map, and the public points as it shows them."""
-
-    feature_map: FeatureMap
-    points: Points
-    table: Table  # of the points that were used
-    dense_cells: Array  # their scaled values and components
-
-    @classmethod
-    def of(cls, table: Table, *, seed: int) -> PublicMap:
-        """Fit a map to public points; of very many, to some."""
-        rows = np.arange(len(table))
-        if len(rows) > _MOST_POINTS:
-            rng = np.random.default_rng(seed)
-            rows = np.sort(rng.choice(rows, _MOST_POINTS, replace=False))
-            table = table.take(rows)
-        feature_map, kept = FeatureMap.of(table, seed=seed)
-        used = table if len(kept) == len(table) else table.take(kept)
-        images, dense = [], []
-        for rows in np.array_split(np.arange(len(used)), 1 + len(used) // _ROWS):
-            encoded = feature_map.encode(used.take(rows))
-            cells = feature_map.whole(feature_map.components(encoded))
-            images.append((cells / GRID).astype(np.float32))
-            dense.append(feature_map.dense(encoded))
-        points = Points(np.concatenate(images), feature_map.n_additive, GRID)
-        return cls(feature_map, points, used, np.concatenate(dense))
-
-    def with_waves(self, n: int) -> PublicMap:
-        """Return the map with the leading components of the waves alone."""
-        reduced = self.feature_map.with_waves(n)
-        image, kept, start = self.points.image, [], 0
-        for block, first in zip(self.feature_map.blocks, reduced.blocks, strict=True):
-            ratio = first.scale / block.scale if block.scale else 1.0
-            kept.append(image[:, start : start + first.n] * np.float32(ratio))
-            start += block.n
-        points = replace(self.points, image=np.hstack((*kept, image[:, -1:])))
-        return replace(self, feature_map=reduced, points=points)
-
-    @classmethod
-    def or_error(cls, table: Table, *, seed: int) -> PublicMap:
-        """Return `of`, or an error that says what else to do."""
-        try:
-            return cls.of(table, seed=seed)
-        except Exception as error:  # nothing here is private
-            raise ParameterError(
-                f"X_public cannot be turned into features: {error} Use method='votes' "
-                "and an estimator that reads it. Nothing was released."
-            ) from error
+_FAINT = 0.25 / (0.25 * math.sqrt(10))  # of the noise: components below say nothing
 
 
 @dataclass(frozen=True)
 class Regression:
-    """What the Newton steps came to. Public.
+    """What the steps came to. Public.
 
-    ``logits`` are those of the public points of the map, one column a class.
+    ``logits`` are those of the points of the pool, one column a class.
     """
 
     weights: Floats
@@ -110,81 +85,10 @@ class Regression:
         """Return the model's logits as a function of each record alone."""
         return linear_source(self.weights)
 
-
-def _contributions(
-    private: PrivateRecords | StreamedRecords,
-    public: PublicMap,
-    most_each: int | None,
-    n_threads: int,
-) -> Any:
-    """Return the records as what they contribute; keys order those of one unit."""
-    if isinstance(private, StreamedRecords):
-        return StreamedContributions(private, ContributionForm(public.feature_map))
-    return Contributions(
-        private.table,
-        np.where(private.usable, private.codes, -1),
-        public.feature_map,
-        units=private.units,
-        keys=None if private.units is None else private.keys,
-        most_each=most_each,
-        n_threads=n_threads,
-    )
-
-
-class MomentsFit:
-    """Asks for sums over private records, step by step, and keeps account of them."""
-
-    def __init__(
-        self,
-        private: PrivateRecords | StreamedRecords,
-        public: PublicMap,
-        account: Account,
-        setting: Setting,
-        *,
-        n_classes: int,
-        n_threads: int,
-    ) -> None:
-        self._contributions = _contributions(
-            private, public, MOST_RECORDS_EACH, n_threads
-        )
-        self.public, self._n_classes = public, n_classes
-        self.summer = Summer(self._contributions, account)
-        self.mechanism = setting.make_moments()
-        self.summer.open(self.mechanism)
-        self._shift = math.sqrt(self.mechanism.event.squared_shift)
-        self.spending = Spending()
-
-    def count(self, n_records: int | None, part: Fraction) -> Floats:
-        """Return a noisy count of each class; all together are the caller's number of
-        records, if there is one.
-        """
-        found = shrunk_counts(*self.summer.count(self._n_classes, part))
-        self.spending.note(self._n_classes, part)
-        return found if n_records is None else found * (n_records / found.sum())
-
-    def regress(self, counts: Floats, part: Fraction) -> Regression:
-        """Take Newton steps for a part of the budget, from the classes' frequencies."""
-        n_records, shift = float(counts.sum()), self._shift * math.sqrt(part)
-        steps = n_steps(n_records, shift)
-        n_waves = wave_components(n_records, shift, self._n_classes)
-        self.public = self.public.with_waves(n_waves)
-        self._contributions.feature_map = self.public.feature_map
-        newton = NewtonSteps(
-            self.public.points,
-            n_classes=self._n_classes,
-            n_records=n_records,
-            parts=[part / steps] * steps,
-        )
-        newton.start_at(counts / n_records)
-        with Progress("Summing over the records", steps) as progress:
-            while not newton.done:
-                asked, noisy = self.summer.gradient(newton.next())
-                newton.take(asked, noisy)
-                self.spending.note(noisy.total.size, asked.part)
-                progress.advance(1)
-        weights = newton.cell_weights(waves=True)
-        logits = class_logits(newton.logits)
-        return Regression(weights, logits)
+    def seen_at(self, pool: PublicMap) -> Regression:
+        """Return it with the logits of other points."""
+        logits = pool.points.image @ (self.weights * (GRID / WEIGHT_GRID))
+        return Regression(self.weights, class_logits(logits))
 
 
 class Spending:
@@ -199,21 +103,114 @@ class Spending:
         self.steps.append((numbers, before + float(part)))
 
 
-def stacked(
-    summer: Summer,
-    spending: Spending,
-    sources: list[Source],
-    logits: list[Floats],
-    n_records: float,
-    part: Fraction,
-) -> Stack:
-    """Weigh models' logits against the labels, for a part of the budget."""
-    stack = Stack(logits, n_records=n_records, parts=[part / 2] * 2)
-    while not stack.done:
-        asked, noisy = summer.stacked(sources, stack.next())
-        stack.take(noisy)
-        spending.note(noisy.total.size, asked.part)
-    return stack
+class SumsFit:
+    """Asks for sums over private records, stage by stage, and keeps account of them.
+
+    ``grids`` cut columns into cells, where there is no public pool.
+    """
+
+    def __init__(
+        self,
+        private: PrivateRecords | StreamedRecords,
+        account: Account,
+        setting: Setting,
+        *,
+        n_classes: int,
+        n_threads: int = 1,
+        grids: list[Grid | None] | None = None,
+        labels_only: bool = False,
+    ) -> None:
+        self.records = contributions(
+            private, grids, n_threads=n_threads, labels_only=labels_only
+        )
+        self._n_classes = n_classes
+        self.summer = Summer(self.records, account)
+        mechanism = setting.make_moments()
+        self.summer.open(mechanism)
+        self.shift = math.sqrt(mechanism.event.squared_shift)
+        self.spending = Spending()
+
+    # Without public records ------------------------------------------------------
+
+    def sketch(self, outline: Outline, part: Fraction) -> Sketch:
+        """Publish how often each cell of each column occurs."""
+        form = SketchForm.of(outline.used, self._n_classes)
+        found = outline.refined(self.summer.sketch(form, part))
+        self.spending.note(sum(form.sizes), part)
+        return found
+
+    def copula(self, outline: Outline, sketch: Sketch, part: Fraction) -> Copula:
+        """Publish how columns go together."""
+        if len(outline.used) < 2:
+            return independent(outline.used, sketch)
+        form = CopulaForm.of(outline.used, sketch, part)
+        _, noisy = self.summer.copula(form.question)
+        self.spending.note(noisy.total.size, part)
+        return form.read(noisy)
+
+    def warn_of_noise(self, n: float) -> None:
+        """Say that there is too little to learn from, by the published count."""
+        if n * self.shift < LEAST_SIGNAL:
+            warnings.warn(
+                f"There are about {n:,.0f} units by the published count: too few for "
+                "this epsilon. The model is mostly noise.",
+                stacklevel=8,
+            )
+
+    # With a pool -----------------------------------------------------------------
+
+    def count(self, n_records: int | None, part: Fraction) -> Floats:
+        """Return a noisy count of each class; all together are the caller's number of
+        records, if there is one.
+        """
+        found = shrunk_counts(*self.summer.count(self._n_classes, part))
+        self.spending.note(self._n_classes, part)
+        return found if n_records is None else found * (n_records / found.sum())
+
+    def regress(
+        self, pool: PublicMap, counts: Floats, part: Fraction
+    ) -> tuple[PublicMap, Regression]:
+        """Take steps for a part of the budget; return them, and the map that has only
+        the components that can say something.
+        """
+        n, shift = float(counts.sum()), self.shift * math.sqrt(part)
+        signal = signal_of(n, shift, self._n_classes)
+        sizes = signal, self._n_classes
+        steps, share = n_steps(*sizes), gram_share(*sizes)
+        each = shift * math.sqrt((1 - share) / steps)
+        pool = pool.with_bins(n_bins(signal))
+        n_blocks = len(pool.feature_map.blocks)
+        pool = pool.leading(_FAINT * math.sqrt(min(n_blocks, 5)) / (each * n))
+        self.records.show(pool.feature_map)
+        newton = NewtonSteps(
+            pool.points,
+            n_classes=self._n_classes,
+            n_records=n,
+            parts=[((1 - share) * part / steps, share * part / steps)] * steps,
+        )
+        newton.start_at(counts / n)
+        with Progress("Summing over the records", 2 * steps) as progress:
+            while not newton.done:
+                asked, noisy = self.summer.gradient(newton.next())
+                self.spending.note(noisy.total.size, asked.part)
+                progress.advance(1)
+                gram, noisy = self.summer.gram(newton.take(noisy))
+                newton.take_gram(gram, noisy)
+                self.spending.note(noisy.total.size, gram.part)
+                progress.advance(1)
+        found = Regression(newton.cell_weights(), class_logits(newton.logits))
+        return pool, found
+
+    def stacked(
+        self, sources: list[Source], logits: list[Floats], n: float, part: Fraction
+    ) -> Stack:
+        """Weigh models' logits against the labels, for a part of the budget."""
+        stack = Stack(logits, n_records=n, parts=[part / 2] * 2)
+        while not stack.done:
+            asked, noisy = self.summer.stacked(sources, stack.next())
+            stack.take(noisy)
+            self.spending.note(noisy.total.size, asked.part)
+        return stack
 
 
 def shrunk_counts(counts: Floats, sigma: float) -> Floats:
@@ -226,10 +223,13 @@ def shrunk_counts(counts: Floats, sigma: float) -> Floats:
     return np.maximum(mean + kept * (counts - mean), 1.0)
 
 
+# The whole way ----------------------------------------------------------------------
+
+
 def learn_by_moments(
     private: PrivateRecords | StreamedRecords,
     table: Table,
-    public: PublicMap,
+    pool: PublicMap | Outline,
     account: Account,
     setting: Setting,
     *,
@@ -237,18 +237,68 @@ def learn_by_moments(
     n_records: int | None,
     class_weight: str | Mapping[Any, float] | None = None,
     n_threads: int = 1,
+    panel: Panel | None = None,
+    missing: bool = True,
 ) -> Published:
-    """Publish a linear model of public features, calibrated against the labels."""
-    shape = {"n_classes": len(classes), "n_threads": n_threads}
-    fit = MomentsFit(private, public, account, setting, **shape)
-    counts = fit.count(n_records, COUNT)
-    found = fit.regress(counts, 1 - COUNT - CALIBRATION)
-    n = float(counts.sum())
-    models = [found.source()], [found.logits]
-    stack = stacked(fit.summer, fit.spending, *models, n, CALIBRATION)
+    """Publish a linear model of the pool's features, corrected by teachers if there are
+    any, and calibrated against the labels.
+
+    ``missing`` says whether made-up records that are published, or shown to teachers,
+    may have missing values.
+    """
+    rest = 1 - CALIBRATION - (VOTES if panel else 0)
+    shape: dict[str, Any] = {"n_classes": len(classes), "n_threads": n_threads}
+    with account.checkpoints() as kept:
+        if isinstance(pool, PublicMap):
+            heard = _heard(panel, pool, private, classes, account.seed, kept)
+            fit = SumsFit(private, account, setting, **shape)
+            counts = fit.count(n_records, COUNT)
+            public, found = fit.regress(pool, counts, rest - COUNT)
+            shown, points = public, None
+        else:
+            fit = SumsFit(private, account, setting, **shape, grids=pool.grids)
+            sketch = fit.sketch(pool, SKETCH)
+            fit.warn_of_noise(sketch.n_units)
+            copula = fit.copula(pool, sketch, COPULA)
+            rng = np.random.default_rng(account.seed)
+            drawn = pool.drawn(copula, rng)
+            made = PublicMap.of(drawn, seed=account.seed, made_up=True)
+            counts = shrunk_counts(sketch.class_counts, sketch.sigma)
+            counts *= (n_records or sketch.n_units) / counts.sum()
+            public, found = fit.regress(made, counts, rest - SKETCH - COPULA)
+            shown = public
+            if not missing:
+                table = pool.drawn(copula, rng, missing=False)
+                shown = public.shown_at(table)
+                found = found.seen_at(shown)
+            table = points = shown.table
+            heard = _heard(panel, shown, private, classes, account.seed, kept)
+        n = float(counts.sum())
+        if heard is None:
+            stack = fit.stacked([found.source()], [found.logits], n, CALIBRATION)
+            forest = None
+        else:
+            asked = heard.at(shown)
+            stack, forest = hear_teachers(fit, asked, found, n, classes)
     return published_model(
-        fit.public, table, found, stack, classes, class_weight, fit.spending.steps
+        *(shown, table, found, stack, classes, class_weight, fit.spending.steps),
+        forest=forest,
+        points=points,
     )
+
+
+def _heard(
+    panel: Panel | None,
+    pool: PublicMap,
+    private: PrivateRecords | StreamedRecords,
+    classes: Array,
+    seed: int,
+    kept: Checkpoints | None,
+) -> Heard | None:
+    """Ask teachers about some points of the pool, if there are teachers."""
+    if panel is None:
+        return None
+    return Heard.of(panel, pool.table, private, classes, seed, kept)
 
 
 def published_model(
@@ -260,31 +310,19 @@ def published_model(
     class_weight: str | Mapping[Any, float] | None,
     spending: list[tuple[int, float]],
     forest: Corrections | None = None,
+    points: Table | None = None,
 ) -> Published:
     """Return the model as a pipeline (features, then regressions) and its labels."""
     features = PublicFeatures.of(public.feature_map, table.schema)
     biases = stack.biases + weight_biases(class_weight, classes, stack.probabilities())
-    weights = public.feature_map.cell_weights(found.weights)
-    model = pipeline_of(features, weights, stack, biases, classes, forest)
+    weights = public.feature_map.cell_weights(found.weights) / WEIGHT_GRID
+    linear = LinearModel(weights, stack.scales, biases, classes, forest)
+    model = make_pipeline(features, linear)
     if len(public.table) == len(table):  # every point's logits are there
         shares = stack.probabilities(biases)
     else:
         shares = model.predict_proba(table.data)
-    return Published(model, shares.argmax(axis=1), shares, spending)
-
-
-def pipeline_of(
-    features: Any,
-    weights: Floats,
-    stack: Stack,
-    biases: Floats,
-    classes: Array,
-    forest: Corrections | None,
-) -> Any:
-    """Return features and a linear model of them as one scikit-learn pipeline."""
-    scaled = weights / WEIGHT_GRID
-    linear = LinearModel(scaled, stack.scales, biases, classes, forest)
-    return make_pipeline(features, linear)
+    return Published(model, shares.argmax(axis=1), shares, spending, points)
 
 
 def weight_biases(
@@ -310,7 +348,7 @@ def weight_biases(
 def learn_labels_by_moments(
     private: PrivateRecords | StreamedRecords,
     table: Table,
-    public: PublicMap,
+    pool: PublicMap,
     account: Account,
     setting: Setting,
     *,
@@ -320,26 +358,110 @@ def learn_labels_by_moments(
 ) -> Published:
     """Publish the sum of each class's features once; every step after it is free."""
     columns = 1 if len(classes) == 2 else len(classes)
-    records = _contributions(private, public, None, n_threads)
-    summer = Summer(records, account)
-    summer.open(setting.make_moments())
-    newton = NewtonSteps(
-        public.points, n_classes=len(classes), n_records=len(records), parts=[]
-    )
-    waves, limit = newton.waves, newton.feature_bound(_LABEL_CUT)
-    noisy = summer.labels(
-        waves=waves, columns=columns, squared_length=limit, part=Fraction(1)
-    )
-    unit = GRID * LARGEST_WEIGHT
-    total, sigma = (
-        noisy.total / unit / RESIDUAL_GRID,
-        noisy.sigma / unit / RESIDUAL_GRID,
-    )
+    shape: dict[str, Any] = {"n_classes": len(classes), "n_threads": n_threads}
+    fit = SumsFit(private, account, setting, **shape, labels_only=True)
+    fit.records.show(pool.feature_map)
+    n = len(fit.records)
+    newton = NewtonSteps(pool.points, n_classes=len(classes), n_records=n, parts=[])
+    limit, part = newton.feature_bound(_LABEL_CUT), Fraction(1)
+    noisy = fit.summer.labels(columns=columns, squared_length=limit, part=part)
+    total, sigma = noisy.total / RESIDUAL_GRID, noisy.sigma / RESIDUAL_GRID
     for _ in range(_LABEL_STEPS):
-        newton.look()
-        asked = Question(newton.cell_weights(waves=True), waves, limit, Fraction(1))
-        newton.follow(total - records.expected(asked) / unit, sigma, once=True)
-    found = Regression(newton.cell_weights(waves=True), class_logits(newton.logits))
-    stack = Stack([found.logits], n_records=len(records), parts=[])
+        asked = Question(newton.cell_weights(), limit, part)
+        expected = fit.records.expected(asked)
+        newton.follow_labels((total - expected) / GRID, sigma / GRID)
+    found = Regression(newton.cell_weights(), class_logits(newton.logits))
+    stack = Stack([found.logits], n_records=n, parts=[])
     spending = [(noisy.total.size, 1.0)]
-    return published_model(public, table, found, stack, classes, class_weight, spending)
+    return published_model(pool, table, found, stack, classes, class_weight, spending)
+
+
+# The sketch alone -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PublishedSketch:
+    """How columns look, alone and together, and made-up records like them. Public."""
+
+    sketch: Sketch
+    copula: Copula
+    outline: Outline
+    points: Table
+    classes: Array
+    events: list[Event]
+    receipt: str | Mapping[str, Any]
+    delta: float
+    grouped: bool
+    on_invalid: str
+
+
+@releases
+def sketch_records(
+    table: Table,
+    labels: Any,
+    dictionary: Dictionary,
+    *,
+    groups: Any,
+    n_rows: int,
+    epsilon: float,
+    delta: float,
+    on_invalid: str = "error",
+    seed: int | None = None,
+    ledger: str | None = None,
+    dataset: str | None = None,
+) -> PublishedSketch:
+    """Publish how the columns of private records look, for a whole budget."""
+    one_of("error", "drop", on_invalid=on_invalid)
+    outline = Outline.of(dictionary)
+    classes, codes = classes_and_codes(labels, _declared_classes(dictionary))
+    private = private_records(
+        table, codes, groups, takes_missing=True, on_invalid=on_invalid
+    )
+    setting = moments_setting(
+        n_points=n_rows,
+        n_classes=len(classes),
+        epsilon=epsilon,
+        delta=delta,
+        n_records=None,
+    )
+    request = repr(("sketch/2", outline.to_json(), classes.tolist(), seed)).encode()
+    account = open_account(
+        epsilon=epsilon,
+        delta=delta,
+        ledger=ledger,
+        dataset=dataset,
+        request=request + repr((epsilon, delta, groups is not None)).encode(),
+        note=f"sketch of {len(outline.used)} columns",
+        seed=seed_of(seed),
+        keys=private.digests,
+        assignment=lambda salt: private.assignment(1, salt=salt),
+        quiet=on_invalid == "drop",
+    )
+    account.check(setting.event)
+    fit = SumsFit(
+        private, account, setting, n_classes=len(classes), grids=outline.grids
+    )
+    sketch = fit.sketch(outline, 1 - SKETCHED_TOGETHER)
+    copula = fit.copula(outline, sketch, SKETCHED_TOGETHER)
+    rng = np.random.default_rng(account.seed)
+    return PublishedSketch(
+        sketch=sketch,
+        copula=copula,
+        outline=outline,
+        points=outline.drawn(copula, rng, n_rows),
+        classes=classes,
+        events=account.events,
+        receipt=account.receipt(),
+        delta=delta,
+        grouped=groups is not None,
+        on_invalid=on_invalid,
+    )
+
+
+def _declared_classes(dictionary: Dictionary) -> tuple[Any, ...]:
+    if not dictionary.classes:
+        raise ParameterError(
+            "The schema must list the classes of its target: which labels occur is "
+            "private, too."
+        )
+    return dictionary.classes

@@ -12,15 +12,16 @@ from mapl.planning.settings import Setting, setting_for, teachers_for, too_few
 from mapl.privacy.calibration import largest_squared_shift
 from mapl.privacy.events import MomentsEvent
 from mapl.privacy.sparse_vector import SparseVector
-from mapl.student.newton import n_steps
+from mapl.student.steps import n_steps, signal_of
 
 METHODS = ("moments", "votes", "both")
 # How stored jobs name a method; another number where its steps have changed.
-REQUESTS = {"moments": "moments/2", "both": "both/3"}
+REQUESTS = {"moments": "moments/3", "both": "both/4"}
 COUNT = Fraction(1, 50)  # part of the budget for the number of records
 CALIBRATION = Fraction(1, 50)  # for scales and biases
 SKETCH = Fraction(1, 10)  # for counts of cells, where there are no public records
-PAIRS = Fraction(1, 20)  # for how the pieces of steps go together there
+COPULA = Fraction(1, 20)  # for how columns go together there
+SKETCHED_TOGETHER = Fraction(1, 3)  # the same, where nothing else is published
 VOTES = Fraction(1, 10)  # for teachers who correct the moments
 _COORDINATES = 10**8  # of all sums; they cost next to nothing
 _LEAST_SHIFT = Fraction(1, 5 * 10**6)  # squared
@@ -68,7 +69,9 @@ def moments_setting(
     mu = math.sqrt(shift)
     feasible = n_records is None or n_records * mu >= LEAST_SIGNAL
     feasible &= shift >= _LEAST_SHIFT
-    steps = "2 to 5" if n_records is None else str(n_steps(n_records, mu))
+    steps = "some"
+    if n_records is not None:
+        steps = str(n_steps(signal_of(n_records, mu, n_classes), n_classes))
     each = n_records // n_teachers if n_records and n_teachers else None
     why = f"sums over all records in {steps} steps, each record for itself"
     if n_teachers:

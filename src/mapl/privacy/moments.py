@@ -303,8 +303,7 @@ def bounded_sum(
     good = (block.lengths >= 0) & are_sound(block.residuals, LARGEST_RESIDUALS)
     cells, residuals = block.cells, block.residuals
     if not good.all():  # such a record counts nothing
-        if isinstance(cells, np.ndarray):  # others are finite
-            cells = np.where(good[:, None], cells, 0.0)
+        cells = np.where(good[:, None], cells, 0.0)
         residuals = np.where(good[:, None], residuals, 0.0)
     lengths = np.maximum(block.lengths, 0)
     residuals = _shortened(lengths, residuals, squared_length)

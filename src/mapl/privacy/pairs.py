@@ -1,9 +1,11 @@
-"""Sums of outer products: how the pieces of a step go together in private records.
+"""Sums of outer products: how columns, or the pieces of a step, go together.
 
-Each record has, for each class, a vector of partial logits z and a curvature q = p (1 -
-p); it adds q z z'. All classes together are one integer vector of bounded length.
+A record has a few vectors z and adds the sum of q z z' over them; all of it together is
+one integer vector of bounded length. For columns, z is what its cells say, and q is 1.
+For the pieces of a step, there is a z for each class: the logits that the pieces add,
+centred under the model's probabilities q.
 
-Proof: docs/proofs/Coupling.md
+Proof: docs/proofs/Gram.md
 """
 
 from __future__ import annotations
@@ -16,20 +18,20 @@ from mapl.arrays import Bools, Floats, Ints
 from mapl.privacy.gradients import RESIDUAL_GRID, integer_probabilities
 from mapl.privacy.moments import MOST_RECORDS_EACH, WEIGHT
 
-LARGEST_PIECE = 2**9  # of a partial logit, in integer steps
-CURVATURE_GRID = 2**4  # integer steps of a curvature of 1
-_LEAST_CURVATURE = 0.08  # as a share of that of equally probable classes
+LARGEST_PIECE = 2**9  # of a logit that a piece adds, in integer steps
+WEIGHT_STEPS = 2**4  # integer steps of a probability of 1
+_LEAST_PROBABILITY = 0.02  # that counts, over the number of classes
 _LARGEST_LEFT, _LARGEST_RIGHT = 2**22, 2**26  # squared lengths
-_MOST_CLASSES = 2**7  # so that sums of products fit 64 bits
+_MOST_VECTORS = 2**7  # so that sums of products fit 64 bits
 
 
 @dataclass(frozen=True, repr=False)
 class PairBlock:
     """Some units' records. Private.
 
-    ``left`` and ``right`` hold integers as float64, of shape (records, classes,
-    pieces). ``unit_sizes`` says how many consecutive records each unit has; None if one
-    each.
+    ``left`` and ``right`` hold integers as float64, of shape (records, vectors,
+    entries). ``unit_sizes`` says how many consecutive records each unit has; None if
+    one each.
     """
 
     left: Floats
@@ -37,31 +39,37 @@ class PairBlock:
     unit_sizes: Ints | None = None
 
 
-def least_curvature(columns: int) -> float:
-    """Return the least curvature that counts, for so many columns of logits."""
-    even = 1 / max(2, columns)
-    return _LEAST_CURVATURE * even * (1 - even)
+def least_probability(columns: int) -> float:
+    """Return the least probability that counts, for so many columns of logits."""
+    return _LEAST_PROBABILITY / (1 if columns == 1 else columns)
 
 
-def curved(logits: Floats, pieces: Floats, counted: Bools) -> Floats:
-    """Return the right sides: partial logits times the curvature of the model.
+def coupled(logits: Floats, pieces: Floats, counted: Bools) -> tuple[Floats, Floats]:
+    """Return both sides of each record's sum: centred logits of the pieces, and these
+    times the probabilities.
 
-    ``logits`` are integer ones, (records, columns); ``pieces`` the left sides. Records
-    that are not counted have zeros.
+    ``logits`` are the model's in integer steps, (records, columns); ``pieces`` whole
+    numbers, (records, columns, pieces). Records that are not counted have zeros.
     """
     p = integer_probabilities(logits)
-    curvature = p * (RESIDUAL_GRID - p)  # at most 2^20
-    least = least_curvature(p.shape[1]) * RESIDUAL_GRID**2
-    scaled = np.maximum(curvature, least) * (CURVATURE_GRID / RESIDUAL_GRID**2)
-    found = np.trunc(pieces * scaled[:, :, None])
-    return np.where(counted[:, None, None], found, 0.0)
+    least = np.ceil(least_probability(p.shape[1]) * RESIDUAL_GRID)
+    if p.shape[1] == 1:  # of two classes, whose logits differ by z
+        curvature = np.maximum(p * (RESIDUAL_GRID - p) / RESIDUAL_GRID, least)
+        left, q = pieces, curvature
+    else:
+        q = np.maximum(p, least)
+        mean = (q[:, :, None] * pieces).sum(axis=1) / q.sum(axis=1)[:, None]
+        left = pieces - np.rint(mean)[:, None, :]
+    scaled = q * (WEIGHT_STEPS / RESIDUAL_GRID)
+    right = np.trunc(left * scaled[:, :, None])
+    return left, np.where(counted[:, None, None], right, 0.0)
 
 
 def bounded_pair_sum(
     block: PairBlock, squared_length: int, *, grouped: bool = False
 ) -> Ints:
-    """Return the sum of left x right, class by class: each record's contribution has a
-    squared length of at most S over all classes; that of a unit, WEIGHT^2 S.
+    """Return the sum of left x right over records and vectors: each record's
+    contribution has a squared length of at most S; that of a unit, WEIGHT^2 S.
 
     With ``grouped`` the records of a unit have whole weights that add up to at most
     WEIGHT: by the triangle inequality the unit is then as short as one record.
@@ -69,9 +77,9 @@ def bounded_pair_sum(
     left, right = _shortened(block.left, block.right, squared_length)
     if grouped:
         right = right * record_weights(block.unit_sizes)[:, None, None]
-    n_pieces = right.shape[2]
-    left, right = (side.reshape(-1, n_pieces) for side in (left, right))
-    # Exact: entries below 2^9 times 2^21, of at most 2^23 rows.
+    n_entries = right.shape[2]
+    left, right = (side.reshape(-1, n_entries) for side in (left, right))
+    # Exact: entries below 2^11 times 2^21, of at most 2^21 rows.
     total: Ints = (left.T @ right).astype(np.int64)
     return total
 
@@ -101,7 +109,7 @@ def _shortened(
     A record that is too long, or not of integers, has zeros. The factor is rounded
     down, entries towards zero; the result is checked in integers.
     """
-    good = np.full(len(left), right.shape[1] <= _MOST_CLASSES)
+    good = np.full(len(left), right.shape[1] <= _MOST_VECTORS)
     for side, longest in ((left, _LARGEST_LEFT), (right, _LARGEST_RIGHT)):
         with np.errstate(invalid="ignore", over="ignore"):
             whole = (np.rint(side) == side).all(axis=(1, 2))  # not of NaN
@@ -118,9 +126,14 @@ def _shortened(
 
 
 def _pair_squares(left: Floats, right: Floats) -> Ints:
-    """Return the squared length of each record's sum over classes, exactly: that of a
-    sum of outer products is the sum of the products of their Gram matrices.
+    """Return the squared length of each record's sum, exactly: that of a sum of outer
+    products is the sum of the products of their Gram matrices.
     """
+    if left.shape[1] == 1:
+        found = [
+            (side[:, 0] ** 2).sum(axis=1).astype(np.int64) for side in (left, right)
+        ]
+        return np.asarray(found[0] * found[1])
     grams = [
         (side @ side.transpose(0, 2, 1)).astype(np.int64) for side in (left, right)
     ]

@@ -18,12 +18,11 @@ class Question:
     """A sum of gradients to be asked for. Public.
 
     ``weights`` are integers, one column of them a class; a single one for two classes.
-    The waves have a weight of ``waves`` quarters. ``squared_length`` is the
-    bound of a contribution, ``part`` of the budget is what it costs.
+    ``squared_length`` is the bound of a contribution, ``part`` of the budget is what it
+    costs.
     """
 
     weights: Floats
-    waves: int
     squared_length: int
     part: Fraction
 
@@ -57,21 +56,38 @@ class SoftQuestion:
 
 
 @dataclass(frozen=True)
-class PairQuestion:
+class GramQuestion:
     """How the pieces of a step go together. Public.
 
-    ``weights`` are those of the current model, as in `Question`; ``pieces`` has for
-    each cell and class the logit that a column's piece of the step adds, as integers.
+    ``weights`` are those of the current model, as in `Question`, ``step`` what would be
+    added to them. A piece's logits are divided by its entry in ``units``.
     """
 
     weights: Floats
-    pieces: Floats
+    step: Floats
+    units: Floats
     squared_length: int
     part: Fraction
 
 
-AnyQuestion = Question | StackQuestion | SoftQuestion | PairQuestion
-_WHOLE = ("waves", "squared_length", "stock")  # fields that hold one integer
+@dataclass(frozen=True)
+class CopulaQuestion:
+    """How columns go together. Public.
+
+    Each entry of a record's vector is a whole number that belongs to its cell in a
+    column: ``columns`` says which column, ``starts`` where its cells begin in
+    ``scores``.
+    """
+
+    scores: Floats
+    columns: Ints
+    starts: Ints
+    squared_length: int
+    part: Fraction
+
+
+AnyQuestion = Question | StackQuestion | SoftQuestion | GramQuestion | CopulaQuestion
+_WHOLE = ("squared_length", "stock")  # fields that hold one integer
 
 
 def pack(question: AnyQuestion) -> bytes:

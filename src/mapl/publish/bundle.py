@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from mapl.errors import CertificateError, ParameterError
-from mapl.features.cell_model import CellFeatures
 from mapl.features.model import PublicFeatures
 from mapl.learners import fit_made_up_labels
 from mapl.privacy.votes import ABSTAIN
@@ -28,9 +27,9 @@ from mapl.publish.report import Report
 from mapl.records.schema import Schema
 
 MODEL = "model.skops"
+_OLD = "mapl.features.cell_model.CellFeatures"
 # Types of fitted models that hold numbers and nothing that runs.
 TRUSTED_TYPES = {
-    "mapl.features.cell_model.CellFeatures",
     "mapl.features.model.PublicFeatures",
     "mapl.learners.LabelDecoder",
     "mapl.student.corrections.Corrections",
@@ -156,13 +155,18 @@ def load_model(path: Path, data: bytes | None = None) -> Any:
     try:
         data = path.read_bytes() if data is None else data
         types = set(skops.io.get_untrusted_types(data=data))
+        if _OLD in types:
+            raise CertificateError(
+                f"{path} is of a version earlier than mapl 0.2, which had other "
+                "features. Learn the model again. Nothing was loaded."
+            )
         if types - TRUSTED_TYPES:
             raise CertificateError(
                 f"{path} holds types that are not trusted: "
                 f"{', '.join(sorted(types - TRUSTED_TYPES))}. Nothing was loaded."
             )
         first, classifier = skops.io.loads(data, trusted=sorted(types))
-        if isinstance(first, PublicFeatures | CellFeatures):
+        if isinstance(first, PublicFeatures):
             model = checked_moments(first, classifier)
         else:
             encoder = rebuilt_encoder(first)
@@ -181,7 +185,7 @@ def load_model(path: Path, data: bytes | None = None) -> Any:
 def column_names_of(model: Any) -> list[str]:
     """Return the names of the columns that a model needs."""
     first = model[0]
-    if isinstance(first, PublicFeatures | CellFeatures):
+    if isinstance(first, PublicFeatures):
         return first.column_names
     return [str(name) for name in first.feature_names_in_]
 
@@ -189,7 +193,7 @@ def column_names_of(model: Any) -> list[str]:
 def schema_of(model: Any) -> Schema:
     """Return the types of the columns that a model reads."""
     first = model[0]
-    if isinstance(first, PublicFeatures | CellFeatures):
+    if isinstance(first, PublicFeatures):
         return first.schema
     return Schema.of_encoder(first)
 
@@ -197,7 +201,7 @@ def schema_of(model: Any) -> Schema:
 def as_read(model: Any, table: Any) -> Any:
     """Return records in the types that the first step of a model reads."""
     first = model[0]
-    if isinstance(first, PublicFeatures | CellFeatures):  # they read records
+    if isinstance(first, PublicFeatures):  # it reads records
         return table
     return schema_of(model).cast(table)
 

@@ -176,25 +176,19 @@ def checked_moments(first: Any, classifier: Any) -> Any:
     """Return a model of moments, made again from its numbers and texts."""
     from sklearn.pipeline import make_pipeline
 
-    from mapl.features.cell_model import CellFeatures
-    from mapl.features.cell_model import from_plain as cells_from_plain
     from mapl.features.model import PublicFeatures, from_plain
     from mapl.student.linear import LinearModel
 
-    known = isinstance(first, PublicFeatures | CellFeatures)
+    known = isinstance(first, PublicFeatures)
     _require(known and isinstance(classifier, LinearModel))
-    if isinstance(first, CellFeatures):
-        grids = [grid for grid in cells_from_plain(first.plain)[1] if grid is not None]
-        n_inputs, n_seen = sum(grid.n_cells for grid in grids), len(grids)
-    else:
-        feature_map, _ = from_plain(first.plain)
-        n_inputs, n_seen = len(feature_map.centre), feature_map.n_dense
+    feature_map, _ = from_plain(first.plain)
+    n_inputs, n_seen = feature_map.n_cells, feature_map.n_dense
     weights = np.asarray(classifier.weights, dtype=np.float64)
     biases = np.asarray(classifier.biases, dtype=np.float64)
     classes = np.asarray(classifier.classes)
     n, forest = len(classes), classifier.forest
     _require(classes.ndim == 1 and n >= 2 and biases.shape == (n,))
-    _require(weights.shape == (n_inputs + 1, 1 if n == 2 else n))
+    _require(weights.shape == (n_inputs, 1 if n == 2 else n))
     scales = _numbers(classifier.scales, 1 if forest is None else 2)
     if forest is not None:
         forest = _checked_forest(forest, n_seen, n)

@@ -150,9 +150,11 @@ class _QueryResult:
             self._connection = connection.execution_options(
                 stream_results=True, max_row_buffer=self._rows
             )
-            return self._connection.execute(text(self._query.sql))
+            self._found = self._connection.execute(text(self._query.sql))
+            return self._found
 
     def __exit__(self, *error: Any) -> None:
+        self._found.close()
         self._connection.close()
         self._engine.dispose()
         self._readable.__exit__(*error)

@@ -19,11 +19,12 @@ from mapl.errors import MechanismStateError
 from mapl.features.contributions import ONE, Source
 from mapl.features.passes import (
     COUNT_LENGTH,
+    Copula,
     Counts,
     Gradient,
+    Gram,
     Histograms,
     Labels,
-    Pairs,
     Pass,
     Stacking,
 )
@@ -32,7 +33,8 @@ from mapl.privacy.gradients import RESIDUAL_GRID
 from mapl.privacy.linear_map import LinearMap
 from mapl.privacy.moments import WEIGHT, Moments, NoisySum, check_squared_length
 from mapl.privacy.questions import (
-    PairQuestion,
+    CopulaQuestion,
+    GramQuestion,
     Question,
     SoftQuestion,
     StackQuestion,
@@ -42,7 +44,9 @@ from mapl.privacy.questions import (
 from mapl.privacy.soft_dissent import GRID, SoftDissent
 from mapl.release.account import Account
 
-_Asked = TypeVar("_Asked", Question, StackQuestion, SoftQuestion, PairQuestion)
+_Asked = TypeVar(
+    "_Asked", Question, StackQuestion, SoftQuestion, GramQuestion, CopulaQuestion
+)
 
 
 class Records(Protocol):
@@ -87,9 +91,9 @@ class Summer:
         """Return the noisy gradient, with the question that it answers."""
 
         def sum_of(asked: Question) -> Any:
-            wanted = Gradient(asked)
-            linear_map = wanted.linear_map(self._records.feature_map)
-            return self._answer(wanted, linear_map, asked.squared_length, asked.part)
+            linear_map = self._records.feature_map.linear_map
+            length = asked.squared_length
+            return self._answer(Gradient(asked), linear_map, length, asked.part)
 
         return self._ask(question, sum_of)
 
@@ -107,16 +111,14 @@ class Summer:
 
         return self._ask(question, sum_of)
 
-    def labels(
-        self, *, waves: int, columns: int, squared_length: int, part: Fraction
-    ) -> NoisySum:
+    def labels(self, *, columns: int, squared_length: int, part: Fraction) -> NoisySum:
         """Return the noisy sum of each record's features, class by class, where labels
         alone are private.
         """
-        wanted = Labels(waves, columns, squared_length)
-        linear_map = self._records.feature_map.linear_map(waves)
+        wanted = Labels(columns, squared_length)
+        linear_map = self._records.feature_map.linear_map
         answer = self._answer(wanted, linear_map, squared_length, part, labels=True)
-        question = repr(("labels", waves, columns, squared_length, part)).encode()
+        question = repr(("labels", columns, squared_length, part)).encode()
         return self._next(question, lambda _: answer)
 
     def soft_votes(
@@ -163,24 +165,31 @@ class Summer:
         question = repr(("sketch", form, part)).encode()
         return form.read(self._next(question, lambda _: answer))
 
-    def pairs(self, question: PairQuestion) -> tuple[PairQuestion, NoisySum]:
-        """Return the noisy sum of q z z' over the records and classes, z being their
-        logits by the pieces of a step and q the curvature of the model.
+    def copula(self, question: CopulaQuestion) -> tuple[CopulaQuestion, NoisySum]:
+        """Return the noisy sum of z z' over the records, z being what each of their
+        cells says.
         """
+        return self._ask(question, lambda asked: self._pairs(Copula(asked)))
 
-        def sum_of(asked: PairQuestion) -> Any:
-            def answer(mechanism: Moments, commit: Callable[[], None]) -> NoisySum:
-                return mechanism.release(
-                    self._records.total(Pairs(asked)),
-                    squared_length=asked.squared_length,
-                    part=asked.part,
-                    weight=self._weight,
-                    before_draw=commit,
-                )
+    def gram(self, question: GramQuestion) -> tuple[GramQuestion, NoisySum]:
+        """Return the noisy sum of q z z' over the records and classes, z being the
+        logits that the pieces of a step add, and q the model's probabilities.
+        """
+        return self._ask(question, lambda asked: self._pairs(Gram(asked)))
 
-            return answer
+    def _pairs(self, wanted: Copula | Gram) -> Any:
+        """Return what adds up outer products and publishes the sum."""
 
-        return self._ask(question, sum_of)
+        def answer(mechanism: Moments, commit: Callable[[], None]) -> NoisySum:
+            return mechanism.release(
+                self._records.total(wanted),
+                squared_length=wanted.question.squared_length,
+                part=wanted.question.part,
+                weight=self._weight,
+                before_draw=commit,
+            )
+
+        return answer
 
     @property
     def _weight(self) -> int:

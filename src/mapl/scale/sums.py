@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from mapl.arrays import Ints
-from mapl.features.cell_records import CellContributions
 from mapl.features.contributions import Contributions
 from mapl.features.grids import Grid
 from mapl.features.passes import Pass
@@ -17,32 +16,45 @@ from mapl.records.private import PrivateRecords
 from mapl.scale.records import Reading, StreamedRecords, batches_of
 
 
+def contributions(
+    private: PrivateRecords | StreamedRecords,
+    grids: list[Grid | None] | None = None,
+    *,
+    n_threads: int = 1,
+    labels_only: bool = False,
+) -> Any:
+    """Return the records as what they contribute, in memory or in parts.
+
+    Where labels alone are private, each record of a person counts.
+    """
+    form = ContributionForm(None, grids, None if labels_only else MOST_RECORDS_EACH)
+    if isinstance(private, StreamedRecords):
+        return StreamedContributions(private, form)
+    return form.of(private, n_threads=n_threads, keeps=True)
+
+
 @dataclass(frozen=True)
 class ContributionForm:
-    """How records become contributions: by public features, or cell by cell. Public."""
+    """How records become contributions: cells of columns, and features. Public."""
 
-    feature_map: Any = None
-    grids: list[Grid | None] | None = None
+    feature_map: Any
+    grids: list[Grid | None] | None
+    most_each: int | None
 
-    def of(self, private: PrivateRecords, n_threads: int = 1) -> Contributions:
-        """Return a batch of records as what they contribute."""
-        labels = np.where(private.usable, private.codes, -1)
-        units: dict[str, Any] = {
-            "units": private.units,
-            "keys": None if private.units is None else private.keys,
-            "n_threads": n_threads,
-            "keeps": False,
-        }
-        if self.grids is not None:
-            found = CellContributions(private.table, labels, self.grids, **units)
-            found.feature_map = self.feature_map
-            return found
+    def of(
+        self, private: PrivateRecords, *, n_threads: int = 1, keeps: bool = False
+    ) -> Contributions:
+        """Return some records as what they contribute; keys order those of a unit."""
         return Contributions(
             private.table,
-            labels,
+            np.where(private.usable, private.codes, -1),
             self.feature_map,
-            most_each=MOST_RECORDS_EACH,
-            **units,
+            units=private.units,
+            keys=None if private.units is None else private.keys,
+            grids=self.grids,
+            most_each=self.most_each,
+            n_threads=n_threads,
+            keeps=keeps,
         )
 
 
@@ -58,13 +70,9 @@ class StreamedContributions:
         """The features that records are added up in. Public."""
         return self._form.feature_map
 
-    @feature_map.setter
-    def feature_map(self, feature_map: Any) -> None:
+    def show(self, feature_map: Any) -> None:
+        """Take the features that records are added up in."""
         self._form = replace(self._form, feature_map=feature_map)
-
-    def show(self, cell_map: Any) -> None:
-        """Take what cells mean."""
-        self.feature_map = cell_map
 
     def total(self, asked: Pass) -> Ints:
         """Return the total of a pass over all records."""

@@ -36,9 +36,9 @@ class Corrections:
         forest = ExtraTreesRegressor(
             _TREES, min_samples_leaf=leaf, max_features=0.5, random_state=0
         )
-        inputs = _inputs(features, logits * WEIGHT_GRID, _width(features))
+        inputs = _inputs(features, logits * WEIGHT_GRID, features.shape[1])
         forest.fit(inputs, target)
-        return cls(forest, _width(features))
+        return cls(forest, features.shape[1])
 
     def logits(self, cells: Any, logits: Floats) -> Floats:
         """Return what is added to each class, as logits; in floating point."""
@@ -61,16 +61,7 @@ class Corrections:
         ]
 
 
-def _width(features: Any) -> int:
-    """Return how many features trees see: of one-hot codes, one a column."""
-    if hasattr(features, "indptr"):
-        return int(features.indptr[1]) - 1  # without the constant
-    return int(features.shape[1])
-
-
 def _inputs(features: Any, logits: Floats, width: int) -> Any:
     """Return integers that single precision holds exactly, as trees read them."""
-    if hasattr(features, "indptr"):
-        features = features.indices.reshape(features.shape[0], width + 1)
     coarse = np.rint(logits / (WEIGHT_GRID // _COARSE))
     return np.concatenate((features[:, :width], coarse), axis=1).astype(np.float32)

@@ -17,7 +17,7 @@ from mapl.privacy.gradients import CONSTANT, RESIDUAL_GRID, WEIGHT_GRID
 from mapl.privacy.linear_map import LENGTH_UNIT
 from mapl.privacy.moments import NoisySum
 from mapl.privacy.questions import StackQuestion
-from mapl.student.newton import bound_by_mass
+from mapl.student.steps import bound_by_mass
 
 _COARSE = 2**10  # steps of a logit of 1 where it is a feature
 _CUT = 0.002  # of all length: what is cut off makes a model look too modest
@@ -87,6 +87,7 @@ class Stack:
         moved = gain @ gradient
         self._covariance = self._covariance - gain @ hessian @ self._covariance
         self._move(moved)
+        self.scales = np.maximum(self.scales, 0.0)  # noise turns no model around
         self._step += 1
         if self.done:
             self._drop_worthless()

@@ -289,6 +289,21 @@ def test_a_record_too_long_for_exact_products_has_no_logits(feature_map: Any) ->
     assert (block.residuals[1:] != 0).any()
 
 
+def test_a_record_too_long_for_exact_products_adds_to_no_gram_matrix(
+    feature_map: Any,
+) -> None:
+    made = of(feature_map, PRIVATE, LABELS)
+    cells = made._cells(0, np.arange(N))
+    whole = Gram(gram_question(feature_map)).total(made)
+    (before,) = made.pieces(gram_question(feature_map))
+    cells[0] = 2.0**16
+    made._cells = lambda *_: cells
+    (block,) = made.pieces(gram_question(feature_map))
+    assert (block.right[0] == 0).all()
+    np.testing.assert_array_equal(block.right[1:], before.right[1:])
+    assert (Gram(gram_question(feature_map)).total(made) != whole).any()
+
+
 def test_what_a_model_expects_of_labels_does_not_depend_on_them(
     feature_map: Any,
 ) -> None:

@@ -328,6 +328,13 @@ def test_records_beyond_the_128th_of_a_person_count_nothing() -> None:
     assert counts[-1].sum() == 256
 
 
+def test_a_range_that_is_next_to_nothing_has_cells() -> None:
+    grid = NumberGrid.of(0, 1e-305, whole=False)
+    values = np.array([np.nan, -1.0, 0.0, 5e-306, 1.0])
+    assert grid.cells(values).tolist()[:2] == [grid.n_ordered, 0]
+    assert grid.cells(values)[-1] == grid.n_ordered - 1
+
+
 RANGES = st.tuples(
     st.floats(-1e150, 1e150, allow_subnormal=False),
     st.floats(-1e150, 1e150, allow_subnormal=False),

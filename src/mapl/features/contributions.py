@@ -176,11 +176,15 @@ class Contributions:
 
         def block(number: int, rows: Ints, sizes: Ints | None) -> PairBlock:
             cells = self._cells(number, rows)
+            good = self.feature_map.linear_map.sound(cells)
+            cells = cells if good.all() else np.where(good[:, None], cells, 0.0)
             found = np.stack([cells[:, s] @ question.step[s] for s in slices], axis=2)
             scaled = np.rint(found / question.units)
             clipped = np.clip(scaled, -LARGEST_PIECE, LARGEST_PIECE)
-            logits, counted = cells @ question.weights, self._labels[rows] >= 0
-            return PairBlock(*coupled(logits, clipped, counted), sizes)
+            counted = good & (self._labels[rows] >= 0)
+            return PairBlock(
+                *coupled(cells @ question.weights, clipped, counted), sizes
+            )
 
         return self._each(block)
 

@@ -61,6 +61,9 @@ class NumberGrid:
         missing = np.isnan(values)
         inside = np.clip(values, self.edges[0], self.edges[-1])
         inside[missing] = self.edges[0]
+        if not np.isfinite(self._strips_a_unit):  # of a range that is next to nothing
+            found = np.searchsorted(self.edges[1:-1], inside, side="right")
+            return np.where(missing, self.n_ordered, found)
         first, padded = self._strips
         strip = ((inside - self.edges[0]) * self._strips_a_unit).astype(np.int64)
         np.minimum(strip, _STRIPS - 1, out=strip)
@@ -77,7 +80,8 @@ class NumberGrid:
 
     @property
     def _strips_a_unit(self) -> float:
-        return _STRIPS / float(self.edges[-1] - self.edges[0])
+        with np.errstate(over="ignore"):
+            return float(_STRIPS / (self.edges[-1] - self.edges[0]))
 
     @cached_property
     def _strips(self) -> tuple[Ints, Floats]:

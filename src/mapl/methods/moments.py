@@ -66,6 +66,7 @@ from mapl.student.steps import (
 )
 from mapl.teachers.voting import Checkpoints
 
+_MOST_CORRELATED = 1000  # columns: the scores of more would be too long
 _LABEL_STEPS = 6  # where labels alone are private: they cost nothing
 _LABEL_CUT = 0.02  # of all length: what features exceed their bound by
 _FAINT = 0.25 / (0.25 * math.sqrt(10))  # of the noise: components below say nothing
@@ -141,7 +142,7 @@ class SumsFit:
 
     def copula(self, outline: Outline, sketch: Sketch, part: Fraction) -> Copula:
         """Publish how columns go together."""
-        if len(outline.used) < 2:
+        if not 2 <= len(outline.used) <= _MOST_CORRELATED:
             return independent(outline.used, sketch)
         form = CopulaForm.of(outline.used, sketch, part)
         _, noisy = self.summer.copula(form.question)

@@ -21,8 +21,8 @@ from mapl.privacy.moments import MOST_RECORDS_EACH, WEIGHT
 LARGEST_PIECE = 2**9  # of a logit that a piece adds, in integer steps
 WEIGHT_STEPS = 2**4  # integer steps of a probability of 1
 _LEAST_PROBABILITY = 0.02  # that counts, over the number of classes
-_LARGEST_LEFT, _LARGEST_RIGHT = 2**22, 2**26  # squared lengths
-_MOST_VECTORS = 2**7  # so that sums of products fit 64 bits
+_LARGEST_LEFT, _LARGEST_RIGHT = 2**22, 2**26  # squared lengths of a vector
+_MANY = 2**7  # times as much for all vectors of a record, so that sums fit 64 bits
 
 
 @dataclass(frozen=True, repr=False)
@@ -109,11 +109,13 @@ def _shortened(
     A record that is too long, or not of integers, has zeros. The factor is rounded
     down, entries towards zero; the result is checked in integers.
     """
-    good = np.full(len(left), right.shape[1] <= _MOST_VECTORS)
+    good = np.ones(len(left), dtype=np.bool_)
     for side, longest in ((left, _LARGEST_LEFT), (right, _LARGEST_RIGHT)):
         with np.errstate(invalid="ignore", over="ignore"):
-            whole = (np.rint(side) == side).all(axis=(1, 2))  # not of NaN
-            good &= whole & ((side**2).sum(axis=2) <= longest).all(axis=1)
+            good &= (np.rint(side) == side).all(axis=(1, 2))  # not of NaN
+            squares = (side**2).sum(axis=2)
+            good &= (squares <= longest).all(axis=1)
+            good &= squares.sum(axis=1) <= _MANY * longest
     left, out = (np.where(good[:, None, None], side, 0.0) for side in (left, right))
     lengths = _pair_squares(left, out)
     long = np.flatnonzero(lengths > squared_length)
@@ -134,6 +136,9 @@ def _pair_squares(left: Floats, right: Floats) -> Ints:
             (side[:, 0] ** 2).sum(axis=1).astype(np.int64) for side in (left, right)
         ]
         return np.asarray(found[0] * found[1])
+    if left.shape[1] > left.shape[2]:  # many vectors: the sum itself is smaller
+        sums = (left.transpose(0, 2, 1) @ right).astype(np.int64)
+        return np.asarray((sums**2).sum(axis=(1, 2)))
     grams = [
         (side @ side.transpose(0, 2, 1)).astype(np.int64) for side in (left, right)
     ]

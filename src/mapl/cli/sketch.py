@@ -61,9 +61,9 @@ def sketch(
     overwrite: bool,
     as_json: bool,
 ) -> None:
-    """Publish how each column of PRIVATE looks, and made-up records like it.
+    """Publish how the columns of PRIVATE look and go together, and made-up records.
 
-    Columns are drawn independently of each other: the records have the right margins,
+    The records have the published counts of each column and correlations of columns,
     and no more. Writes points.parquet, certificate.json and report.html.
     """
     from mapl.methods.moments import sketch_records

@@ -373,9 +373,8 @@ class FeatureMap:
     @property
     def n_dense(self) -> int:
         """How many of them trees see."""
-        n = 0 if self.projection is None else self.projection.n_components
-        n += sum(projection.n_components for _, projection in self.texts)
-        return n + len(self.columns.numbers) + sum(self.columns.code_sizes)
+        numbers, codes = len(self.columns.numbers), sum(self.columns.code_sizes)
+        return self._n_projected + numbers + codes
 
     @property
     def n_coordinates(self) -> int:
@@ -384,13 +383,17 @@ class FeatureMap:
         return n + 2 * len(self.ranks) + sum(self.columns.code_sizes)
 
     @property
+    def _n_projected(self) -> int:
+        """How many components projections have."""
+        n = 0 if self.projection is None else self.projection.n_components
+        return n + sum(projection.n_components for _, projection in self.texts)
+
+    @property
     def farthest(self) -> float:
         """The largest length that projections, or what cosines are of, can have."""
         codes, numbers = self.columns.codes, self.columns.numbers
         squares = LARGEST_VALUE**2 * len(numbers) + UNIT**2 * len(codes)
-        n = 0 if self.projection is None else self.projection.n_components
-        n += sum(projection.n_components for _, projection in self.texts)
-        return math.sqrt(squares + LARGEST_COMPONENT**2 * n)
+        return math.sqrt(squares + LARGEST_COMPONENT**2 * self._n_projected)
 
 
 def is_wide(table: Table) -> bool:

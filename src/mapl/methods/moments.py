@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -69,7 +69,7 @@ from mapl.teachers.voting import Checkpoints
 _MOST_CORRELATED = 1000  # columns: the scores of more would be too long
 _LABEL_STEPS = 6  # where labels alone are private: they cost nothing
 _LABEL_CUT = 0.02  # of all length: what features exceed their bound by
-_FAINT = 0.25 / (0.25 * math.sqrt(10))  # of the noise: components below say nothing
+_FAINT = 1 / math.sqrt(10)  # of the noise: components below say nothing
 
 
 @dataclass(frozen=True)
@@ -169,17 +169,19 @@ class SumsFit:
         return found if n_records is None else found * (n_records / found.sum())
 
     def regress(
-        self, pool: PublicMap, counts: Floats, part: Fraction
+        self, fitted: Callable[[int], PublicMap], counts: Floats, part: Fraction
     ) -> tuple[PublicMap, Regression]:
         """Take steps for a part of the budget; return them, and the map that has only
         the components that can say something.
+
+        ``fitted`` returns the map with so many bins in a column of numbers.
         """
         n, shift = float(counts.sum()), self.shift * math.sqrt(part)
         signal = signal_of(n, shift, self._n_classes)
         sizes = signal, self._n_classes
         steps, share = n_steps(*sizes), gram_share(*sizes)
         each = shift * math.sqrt((1 - share) / steps)
-        pool = pool.with_bins(n_bins(signal))
+        pool = fitted(n_bins(signal))
         n_blocks = len(pool.feature_map.blocks)
         pool = pool.leading(_FAINT * math.sqrt(min(n_blocks, 5)) / (each * n))
         self.records.show(pool.feature_map)
@@ -254,7 +256,7 @@ def learn_by_moments(
             heard = _heard(panel, pool, private, classes, account.seed, kept)
             fit = SumsFit(private, account, setting, **shape)
             counts = fit.count(n_records, COUNT)
-            public, found = fit.regress(pool, counts, rest - COUNT)
+            public, found = fit.regress(pool.with_bins, counts, rest - COUNT)
             shown, points = public, None
         else:
             fit = SumsFit(private, account, setting, **shape, grids=pool.grids)
@@ -263,10 +265,14 @@ def learn_by_moments(
             copula = fit.copula(pool, sketch, COPULA)
             rng = np.random.default_rng(account.seed)
             drawn = pool.drawn(copula, rng)
-            made = PublicMap.of(drawn, seed=account.seed, made_up=True)
+
+            def fitted(n_bins: int) -> PublicMap:
+                kwargs: Any = {"seed": account.seed, "n_bins": n_bins}
+                return PublicMap.of(drawn, **kwargs, made_up=True)
+
             counts = shrunk_counts(sketch.class_counts, sketch.sigma)
             counts *= (n_records or sketch.n_units) / counts.sum()
-            public, found = fit.regress(made, counts, rest - SKETCH - COPULA)
+            public, found = fit.regress(fitted, counts, rest - SKETCH - COPULA)
             shown = public
             if not missing:
                 table = pool.drawn(copula, rng, missing=False)

@@ -18,6 +18,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 
@@ -41,10 +42,7 @@ _ITERATIONS = 8  # of conjugate gradients
 _LARGEST_MOVE = 3.0  # of the pool's logits in a step, at the 0.95 quantile
 _UNIT = 2**5  # integer steps of a piece of usual size
 _SMALLEST_PIECE = 0.03  # of the largest
-_USUAL, _ROOM = (
-    0.98,
-    2.0,
-)  # quantile of the pool's lengths; bound of a record's, over it
+_USUAL, _ROOM = 0.98, 2.0  # quantile of the pool's lengths; a record's bound over it
 _RARE = 0.2  # share of an even frequency, below which a class is rare
 _RAREST = 1e-3  # frequency that is started from, at least
 _FEWEST_STEPS, _USUAL_STEPS, _MOST_STEPS = 5, 6, 10  # for two classes
@@ -199,7 +197,8 @@ class NewtonSteps:
         self.weights = np.zeros((points.image.shape[1], columns))
         self._lengths = np.sqrt(np.einsum("ij,ij->i", points.image, points.image))
         self._directions: _Directions | None = None
-        self._shrunk = _Shrunk(self.weights, 0.0)
+        self._shrunk: _Shrunk | None = None
+        self._pieces: _Pieces | None = None
 
     @property
     def done(self) -> bool:
@@ -259,10 +258,11 @@ class NewtonSteps:
     def take(self, noisy: NoisySum) -> GramQuestion:
         """Make a step of a published gradient; return what to ask about its pieces."""
         unit = self._points.grid * RESIDUAL_GRID
-        self._shrunk = self._step(noisy.total / unit, noisy.sigma / unit)
-        shown = _Pieces.of(self._piece_logits(), self.logits)
+        self._shrunk = shrunk = self._step(noisy.total / unit, noisy.sigma / unit)
+        shown = _Pieces.of(self._piece_logits(shrunk.step), self.logits)
+        self._pieces = shown
         _, part = self._parts[self._number]
-        step = exact_weights(self._shrunk.step / self._points.grid)
+        step = exact_weights(shrunk.step / self._points.grid)
         return GramQuestion(
             self.cell_weights(),
             step,
@@ -273,17 +273,25 @@ class NewtonSteps:
 
     def _step(self, gradient: Floats, sigma: float) -> _Shrunk:
         """Return the most probable step; for two classes, the first one is additive."""
-        curvature, noise = self._curvature(), max(sigma**2, 1e-6 * self._n)
+        curvature = self._curvature()
         if self._number == 0 and self.weights.shape[1] == 1:
             used = self._points.additive
             found = _Directions(self._image[:, used], len(used) - 1)
-            part = found.step(curvature, gradient[used], noise)
+            part = found.step(curvature, gradient[used], self._noise(sigma))
             step = np.zeros_like(self.weights)
             step[used] = part.step
             return _Shrunk(step, part.penalty)
+        return self._solved(curvature, gradient, sigma)
+
+    def _solved(self, curvature: Singles, gradient: Floats, sigma: float) -> _Shrunk:
+        """Return the most probable step in all components."""
         if self._directions is None:
             self._directions = _Directions(self._image, self._points.n_additive)
-        return self._directions.step(curvature, gradient, noise)
+        return self._directions.step(curvature, gradient, self._noise(sigma))
+
+    def _noise(self, sigma: float) -> float:
+        """Return the variance of the noise: without any, rounding would be signal."""
+        return max(sigma**2, 1e-6 * self._n)
 
     def _curvature(self) -> Singles:
         """Return each point's curvature in each class, for all private records."""
@@ -293,21 +301,19 @@ class NewtonSteps:
             curvature *= p.shape[1] / (p.shape[1] - 1)
         return np.asarray(curvature * (self._n / len(p)), dtype=np.float32)
 
-    def _piece_logits(self) -> Singles:
-        """Return what each piece of the step adds to logits: (points, classes,
-        pieces).
-        """
-        step = self._shrunk.step.astype(np.float32)
-        slices = self._points.pieces
-        return np.stack([self._image[:, s] @ step[s] for s in slices], axis=2)
+    def _piece_logits(self, step: Floats) -> Singles:
+        """Return what each piece adds to logits: (points, classes, pieces)."""
+        single, slices = step.astype(np.float32), self._points.pieces
+        return np.stack([self._image[:, s] @ single[s] for s in slices], axis=2)
 
     # The Gram matrix -------------------------------------------------------------
 
     def take_gram(self, question: GramQuestion, noisy: NoisySum) -> None:
         """Go along each piece as far as the Gram matrix suggests."""
+        assert self._shrunk is not None
+        assert self._pieces is not None
         unit = _UNIT**2 * WEIGHT_STEPS
-        units = question.units / (WEIGHT_GRID / _UNIT)
-        shown = _Pieces.of(self._piece_logits(), self.logits, units)
+        shown = self._pieces.in_units(question.units / (WEIGHT_GRID / _UNIT))
         bound = math.sqrt(question.squared_length) / unit
         alone = shown.gram(bound) * (self._n / len(self._image))
         weights = shown.weights(
@@ -324,12 +330,9 @@ class NewtonSteps:
         the most probable weights, not to the most probable change.
         """
         curvature = self._curvature()
-        if self._directions is None:
-            self._directions = _Directions(self._image, self._points.n_additive)
         moved = self._logits_of(self.weights).astype(np.float32) * curvature
         seen = gradient + self._image.T @ moved
-        found = self._directions.step(curvature, seen, max(sigma**2, 1e-6 * self._n))
-        change = found.step - self.weights
+        change = self._solved(curvature, seen, sigma).step - self.weights
         largest = np.quantile(np.abs(self._logits_of(change)), 0.95, axis=0)
         self.weights += change * np.minimum(
             1.0, _LARGEST_MOVE / np.maximum(largest, 1e-9)
@@ -347,9 +350,7 @@ class _Pieces:
     units: Floats
 
     @classmethod
-    def of(
-        cls, pieces: Singles, logits: Floats, units: Floats | None = None
-    ) -> _Pieces:
+    def of(cls, pieces: Singles, logits: Floats) -> _Pieces:
         """Take the model's probabilities from its logits."""
         p = probabilities_of(logits)
         if p.shape[1] == 1:
@@ -359,14 +360,20 @@ class _Pieces:
             shares = q / q.sum(axis=1, keepdims=True)
             mean = np.einsum("ik,ikd->id", shares.astype(np.float32), pieces)
             pieces = pieces - mean[:, None, :]
-        if units is None:
-            squares = np.einsum("ik,ikd->d", q.astype(np.float32), pieces**2) / len(q)
-            units = np.sqrt(squares.astype(np.float64))
-            units = np.maximum(units, _SMALLEST_PIECE * units.max() + 1e-9)
+        squares = np.einsum("ik,ikd->d", q.astype(np.float32), pieces**2) / len(q)
+        units = np.sqrt(squares.astype(np.float64))
+        units = np.maximum(units, _SMALLEST_PIECE * units.max() + 1e-9)
         shown = (pieces / units).astype(np.float32)
         return cls(shown, q.astype(np.float32), units)
 
-    @property
+    def in_units(self, units: Floats) -> _Pieces:
+        """Return the same in the units of a question that was begun earlier."""
+        ratio = (self.units / units).astype(np.float32)  # of 1, unless a fit goes on
+        return (
+            self if (ratio == 1).all() else _Pieces(self.shown * ratio, self.q, units)
+        )
+
+    @cached_property
     def lengths(self) -> Floats:
         """The length of each point's sum of q z z'."""
         rooted = self.shown * np.sqrt(self.q)[:, :, None]
